@@ -151,6 +151,9 @@ fn peering(s: &PeeringStatus<'_>, state: &mut Value) {
     state["peering_blocked_by"] =
         who_could_help(&s.blocked_by, "starting or marking this osd lost may let us proceed")
             .into();
+    if !s.shortage.is_empty() {
+        state["shards"] = s.shortage.clone().into();
+    }
     if matches!(&s.waits, WaitsFor::Complete(i) if i.history_only) {
         state["peering_blocked_by_detail"] =
             json!([{"detail": "peering_blocked_by_history_les_bound"}]);

@@ -288,6 +288,18 @@ impl Osd {
                 *self.marks.entry("superfluous objects removed").or_default() +=
                     remove.len() as u64;
             }
+            PeerMsg::RepOp(_)
+                if self.pgs.get(&header.receiver()).is_some_and(|h| {
+                    let pg = &h.pg;
+                    pg.mapping().acting.contains(&pg.whoami()) && pg.whoami().shard != ShardId::NONE
+                }) =>
+            {
+                if let PeerMsg::RepOp(op) = &msg
+                    && (op.log_only || op.entries.len() > 1)
+                {
+                    *self.marks.entry("entries came later").or_default() += 1;
+                }
+            }
             PeerMsg::RepOp(op) if op.log_only => {
                 let pg = self.pgs.get(&header.receiver()).map(|h| &h.pg);
                 if pg.is_some_and(|p| p.info().last_backfill == Backfill::Complete) {
@@ -326,28 +338,6 @@ impl Osd {
             }
         }
         self.deliver(from, header, msg);
-    }
-
-    /// A message from a peer arrived once more, and is not known to have.
-    pub fn peer_again(&mut self, front: Bytes, data: Bytes) {
-        let (header, msg) = PeerMsg::decode(front, data).expect("a peer's bytes decode");
-        let PeerMsg::RepOp(op) = msg else { return };
-        let pgid = header.receiver();
-        if self.bug != Bug::DeltaTwice || op.log_only || op.payload.ops.is_empty() {
-            return;
-        }
-        let mut ops = Vec::new();
-        for (oid, change) in crate::change::decode_payload(op.payload) {
-            let here = self.disk.state().version(pgid, &oid);
-            if let Change::Shard(mut change) = change
-                && here == Some(change.version)
-            {
-                change.before = change.version;
-                ops.push(StoreOp::Shard(pgid, oid, change));
-            }
-        }
-        let seq = self.disk.submit(ops, None);
-        self.out.push(Effect::Flush(seq));
     }
 
     fn deliver(&mut self, from: OsdId, header: PeerHeader, msg: PeerMsg) {

@@ -261,7 +261,13 @@ impl Scenario {
         };
         let base = if seed / 24 % 2 == 1 { base.bad_monitors() } else { base };
         let base = if seed / 48 % 2 == 1 { base.cut_off(seed) } else { base };
-        Self { balanced: 0, churn: 0, monitors: [1, 3][(seed % 2) as usize], ..base }
+        let conf = PgConf { scrub_auto_repair: seed.is_multiple_of(2), ..base.conf.clone() };
+        // An object must do without a damaged shard while others are away: not with disks that are
+        // lost, and not where k shards may serve.
+        let spare = base.lose_disk == 0 && m > 1 && base.min_size > k as u32;
+        let flipped_bit = if spare && seed % 4 == 3 { 160 } else { 0 };
+        let monitors = [1, 3][(seed % 2) as usize];
+        Self { balanced: 0, churn: 0, monitors, flipped_bit, conf, ..base }
     }
 
     /// The seed also decides the shape of the cluster and the kind of trouble.

@@ -468,9 +468,7 @@ impl World {
                     && !cut
                 {
                     if !self.connections.entry((from, to)).or_default().receive(&msg) {
-                        self.mark("message came again");
-                        self.osds[to.0 as usize].peer_again(msg.front, msg.data);
-                        return self.carry_out(to);
+                        return self.mark("message came again");
                     }
                     osd.peer(from, msg.front, msg.data, now);
                     self.carry_out(to);
@@ -651,7 +649,9 @@ impl World {
                 }
                 Effect::Later(pgid, local) => {
                     let slow = match &local {
-                        Local::ReadDone(..) => self.rng.permille(self.scenario.slow_reads),
+                        Local::ReadDone(..) | Local::ReadShard(..) => {
+                            self.rng.permille(self.scenario.slow_reads)
+                        }
                         // It waits for its turn behind what clients ask for.
                         Local::ReadObject(r) => {
                             !r.urgent && self.rng.permille(self.scenario.slow_recovery)

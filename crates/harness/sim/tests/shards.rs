@@ -1,8 +1,13 @@
 //! Erasure-coded pools in trouble.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use sim::{Scenario, run};
+use pg::PgConf;
+use sim::{Bug, Coded, Scenario, run};
+
+/// How many seeds a bug may hide in.
+const SEEDS: u64 = 300;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -22,7 +27,7 @@ fn check(seed: u64) -> sim::Report {
 
 #[test]
 fn seeds() {
-    let count = number("SIPHON_SIM_SEEDS").unwrap_or(150);
+    let count = number("SIPHON_SIM_SEEDS").unwrap_or(120);
     let first = number("SIPHON_SIM_FIRST").unwrap_or(0);
     let mut marks = BTreeMap::new();
     let mut answered = 0;
@@ -34,6 +39,51 @@ fn seeds() {
         }
     }
     eprintln!("{count} seeds, {answered} operations, {marks:?}");
+    if count >= 120 {
+        for what in [
+            "acknowledged change looked for",
+            "adopted",
+            "backfill finished",
+            "backfill resumed",
+            "backfill started over",
+            "bit of a shard changed",
+            "change taken back",
+            "client met damage on another shard",
+            "cursor moved over different objects",
+            "cursor moved over equal objects",
+            "cut off",
+            "degraded read of shards",
+            "delta of parity",
+            "disk replaced",
+            "entries came later",
+            "first answer looked at",
+            "join",
+            "message came again",
+            "object of shards removed",
+            "object replaced as a whole",
+            "operation waited for recovery",
+            "part of a shard rebuilt",
+            "partition",
+            "primary lacks its shard",
+            "read made of other shards",
+            "read went around a late shard",
+            "repaired",
+            "resent write recognised",
+            "scrub found damage",
+            "several copies filled together",
+            "shard copied from its old holder",
+            "shard had another version",
+            "shards rebuilt",
+            "split",
+            "split with writes in flight",
+            "unfound",
+            "write before the cursor",
+            "write of some shards",
+            "write planned again",
+        ] {
+            assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
+        }
+    }
 }
 
 #[test]
@@ -41,4 +91,92 @@ fn one_seed() {
     if let Some(seed) = number("SIPHON_SIM_SEED") {
         eprintln!("{:?}", check(seed));
     }
+}
+
+/// The bug is caught, and what is said has one of these words; none: an assertion may say it.
+fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario, words: &[&str]) {
+    std::panic::set_hook(Box::new(|_| {}));
+    for seed in 0..SEEDS {
+        let scenario = Scenario { bug, ..shape(seed) };
+        let result =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
+        let what = match result {
+            Ok(Ok(_)) => continue,
+            Ok(Err(text)) => text,
+            Err(_) if words.is_empty() => "an assertion".into(),
+            Err(_) => continue,
+        };
+        if words.is_empty() || words.iter().any(|w| what.contains(w)) {
+            let line = what.lines().next().unwrap_or_default();
+            eprintln!("{bug:?} is caught by seed {seed}: {line}");
+            return;
+        }
+    }
+    eprintln!("{bug:?} is not caught");
+    std::process::exit(1);
+}
+
+/// The trouble in which bugs are looked for, without a bug.
+#[test]
+fn nothing_is_wrong_without_a_bug() {
+    for seed in 0..number("SIPHON_SIM_SEEDS").unwrap_or(12) {
+        for (shape, name) in
+            [(crashes as fn(u64) -> Scenario, "crashes"), (slow_networks, "slow"), (holes, "holes")]
+        {
+            run(seed, &shape(seed)).unwrap_or_else(|wrong| panic!("{name} {seed}: {wrong}"));
+        }
+    }
+}
+
+/// OSDs that crash, on slow disks and links that break.
+fn crashes(seed: u64) -> Scenario {
+    let base = Scenario::coded(seed % 6 + 48 * (seed % 2));
+    // Rounds of leases over links that are this slow take long.
+    let conf = PgConf { read_lease: Duration::from_secs(3), ..base.conf.clone() };
+    Scenario {
+        conf,
+        crash_one: 500,
+        power_cut: 100,
+        reset: 300,
+        reweight: 0,
+        slow_flush: 300,
+        slow_net: 100,
+        cut_off: 0,
+        pause: 0,
+        partition: 0,
+        monitor_fault: 0,
+        objects: 8,
+        ..base
+    }
+}
+
+/// Few objects, much written and read, over slow links.
+fn slow_networks(seed: u64) -> Scenario {
+    Scenario { objects: 4, slow_net: 150, crash_one: 200, ops: 28, ..crashes(seed) }
+}
+
+/// Writes of one unit of wide stripes.
+fn deltas(seed: u64) -> Scenario {
+    let base = crashes(seed * 3 + 2);
+    let cell = base.erasure.map(|e| Coded { cell: e.rules.layout.unit(), ..e });
+    Scenario { crash_one: 50, power_cut: 0, erasure: cell, ..base }
+}
+
+/// OSDs that are away for long.
+fn holes(seed: u64) -> Scenario {
+    Scenario { slow_restart: 900, crash_one: 900, power_cut: 0, hasty: 100, ..crashes(seed) }
+}
+
+macro_rules! bugs {
+    ($($name:ident: $bug:ident in $shape:expr, $words:expr;)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, $shape, &$words); })*
+    };
+}
+
+bugs! {
+    a_delta_that_is_applied_twice_is_caught: DeltaTwice in deltas, ["parity", "torn", "fit together", "other shards"];
+    entries_kept_that_too_few_have_are_caught: RollForward in crashes, ["holds", "torn", "not active+clean"];
+    reads_that_mix_versions_are_caught: MixedShards in slow_networks, ["holds", "torn", "order"];
+    a_hole_taken_for_a_shard_is_caught: HoleIsAShard in holes, ["holds", "torn"];
+    what_undoes_a_change_that_goes_early_is_caught: ForgetUndo in crashes, [];
 }

@@ -60,6 +60,10 @@ pub trait Backend: fmt::Debug {
     /// have its content (Ceph: `IsPGRecoverablePredicate`).
     fn recoverable(&self, survivors: &mut dyn Iterator<Item = PgShard>) -> bool;
 
+    /// What survivors of which [`Backend::recoverable`] says no have, and what is needed, for
+    /// people; `None` where that goes without saying.
+    fn shortage(&self, survivors: &mut dyn Iterator<Item = PgShard>) -> Option<String>;
+
     /// Whether a copy at this position may lead: it has infos of objects, attributes and omap.
     fn leads(&self, position: ShardId) -> bool;
 
@@ -103,6 +107,10 @@ pub struct Replicated;
 impl Backend for Replicated {
     fn recoverable(&self, survivors: &mut dyn Iterator<Item = PgShard>) -> bool {
         survivors.next().is_some()
+    }
+
+    fn shortage(&self, _: &mut dyn Iterator<Item = PgShard>) -> Option<String> {
+        None
     }
 
     fn leads(&self, _: ShardId) -> bool {
@@ -172,6 +180,24 @@ pub(crate) fn shards_of(copies: &mut dyn Iterator<Item = PgShard>) -> ShardSet {
 impl Backend for Erasure {
     fn recoverable(&self, survivors: &mut dyn Iterator<Item = PgShard>) -> bool {
         shards::recoverable(&self.layout, shards_of(survivors))
+    }
+
+    fn shortage(&self, survivors: &mut dyn Iterator<Item = PgShard>) -> Option<String> {
+        let here = shards_of(survivors).and(self.layout.shards());
+        if shards::recoverable(&self.layout, here) {
+            return None;
+        }
+        let list = |set: ShardSet| {
+            let names: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let lead = self.layout.primary_capable();
+        Some(format!(
+            "shards {} are here; any {} are needed, with one of {} among them",
+            list(here),
+            self.layout.k(),
+            list(lead)
+        ))
     }
 
     fn leads(&self, position: ShardId) -> bool {
@@ -265,6 +291,19 @@ mod tests {
         assert!(e.recoverable(&mut [at(1), at(3)].into_iter()));
         assert!(e.leads(ShardId(0)) && e.leads(ShardId(2)) && !e.leads(ShardId(1)));
         assert!(!e.leads(ShardId::NONE));
+    }
+
+    #[test]
+    fn people_are_told_which_shards_are_needed() {
+        let e = erasure();
+        let told = |some: &[PgShard]| e.shortage(&mut some.iter().copied());
+        assert_eq!(
+            told(&[at(1)]).unwrap(),
+            "shards 1 are here; any 2 are needed, with one of 0, 2, 3 among them"
+        );
+        assert!(told(&[]).unwrap().starts_with("shards none are here"));
+        assert_eq!(told(&[at(1), at(2)]), None);
+        assert_eq!(Replicated.shortage(&mut [].into_iter()), None);
     }
 
     #[test]

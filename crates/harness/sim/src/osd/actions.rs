@@ -9,7 +9,7 @@ use types::{LogPriority, ObjectInfo, PgShard, SpgId};
 use super::shards::Rebuild;
 use super::{Effect, Hosted, Local, Osd, ReadObject};
 use crate::bug::Bug;
-use crate::change::decode_payload;
+use crate::change::{Change, decode_payload};
 use crate::disk::StoreOp;
 use crate::monitor::MonMsg;
 use crate::rng::mix;
@@ -125,8 +125,15 @@ impl Osd {
                     let r = Rebuild { token, oid, version, targets, sources, from, max };
                     self.out.push(Effect::Later(pgid, Local::Rebuild(r)));
                 }
-                // At once: what was told to be written before is seen, and nothing later.
-                Action::ReadShard { token, query } => self.read_own_shard(pgid, token, &query),
+                Action::ReadShard { token, query } => {
+                    // At once, or when its turn has come: writes may go before it then.
+                    self.tokens += 1;
+                    if mix(self.tokens).is_multiple_of(2) {
+                        self.read_own_shard(pgid, token, &query);
+                    } else {
+                        self.out.push(Effect::Later(pgid, Local::ReadShard(token, query)));
+                    }
+                }
                 Action::ShardAnswer { id, from, answer } => self.shard_answer(id, from, answer),
                 Action::ListObjects { token, after, max } => {
                     self.out.push(Effect::Later(pgid, Local::List(token, after, max)))
@@ -258,9 +265,22 @@ impl Osd {
             Source::RepOp(payload) => {
                 early_ack = self.bug == Bug::AckBeforeCommit;
                 let changes = decode_payload(payload);
-                ops.extend(
-                    changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)),
-                );
+                self.tokens += 1;
+                let twice = self.bug == Bug::DeltaTwice && mix(self.tokens).is_multiple_of(4);
+                for (oid, change) in changes {
+                    if let Change::Shard(change) = &change
+                        && twice
+                        && !change.remove
+                    {
+                        // As if the message had come again, and nothing known it.
+                        let mut again = change.clone();
+                        again.before = again.version;
+                        ops.push(StoreOp::Shard(pgid, oid.clone(), change.clone()));
+                        ops.push(StoreOp::Shard(pgid, oid, again));
+                        continue;
+                    }
+                    ops.extend(change.into_store(pgid, oid));
+                }
             }
             Source::Push(mut chunk) => {
                 if chunk.last && !chunk.oid.is_head() {

@@ -165,6 +165,12 @@ impl Osd {
         let oid = op.oid();
         let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
         let mixes = self.bug == Bug::MixedShards;
+        if self.disk.read(op.pgid, &oid, true).is_err() {
+            *self.marks.entry("client met damage").or_default() += 1;
+            let version = self.disk.state().version(op.pgid, &oid).expect("damaged, but there");
+            hosted.pg.handle(Event::ObjectDamaged { oid, version }, self.now);
+            return false;
+        }
         if !op.ask.is_write() {
             if hosted.pg.has_writes_in_flight(&oid) && !mixes {
                 return false;
@@ -303,6 +309,14 @@ impl Osd {
         let me = self.pgs[&pgid].pg.whoami();
         let urgent = !matches!(what, What::Rebuild(..));
         let mut waits = BTreeSet::new();
+        if let What::Rebuild(r, _) = &what
+            && r.sources.contains(&me)
+            && self.disk.read(pgid, &oid, true).is_err()
+        {
+            *self.marks.entry("rebuild met damage").or_default() += 1;
+            let event = Event::RebuildFailed { token: r.token, bad: vec![me] };
+            return self.feed(pgid, event);
+        }
         for (&shard, extents) in reads {
             let extents: Vec<Range<u64>> = extents.iter().collect();
             if known.version_of(shard) == Eversion::default() {
@@ -392,7 +406,9 @@ impl Osd {
         let object = coll.objects.get(&query.oid);
         let version = object.map(|o| o.version).unwrap_or_default();
         let any = query.version == Eversion::default();
+        let damaged = self.disk.read(pgid, &query.oid, true).is_err();
         let answer = match object {
+            Some(_) if damaged => ShardAnswer::Damaged,
             Some(object) if any || version == query.version => {
                 let stored = &object.data;
                 let mut bytes = ShardBytes {
@@ -451,6 +467,11 @@ impl Osd {
             }
             ShardAnswer::Lacks { .. } | ShardAnswer::Damaged => {
                 let Some(gather) = self.drop_gather(number) else { return };
+                if answer == ShardAnswer::Damaged && !matches!(gather.what, What::Rebuild(..)) {
+                    *self.marks.entry("client met damage on another shard").or_default() += 1;
+                    let (oid, version) = (gather.oid.clone(), gather.known.version);
+                    self.feed(gather.pgid, Event::ShardDamaged { shard: from, oid, version });
+                }
                 match gather.what {
                     What::Read(op, _) => {
                         *self.marks.entry("shard had another version").or_default() += 1;

@@ -1,7 +1,7 @@
 //! Disks that damage what they hold, and scrubs that must find it.
 
 use pg::MapView;
-use types::{ObjectId, OsdId, SpgId};
+use types::{ObjectId, OsdId, PgShard, SpgId};
 
 use super::{MS, POOL, World};
 use crate::content::{attr_of, object_id, value_of};
@@ -42,6 +42,33 @@ impl World {
         let map = self.monitor.map();
         let pgid = self.pgid_of(object, map.epoch);
         let pg::Mapping { acting, primary, .. } = map.mapping(pgid);
+        if self.scenario.erasure.is_some() {
+            // One shard of an object at a time: a code with one of parity stands no more.
+            let oid = object_id(POOL, object / self.scenario.cells());
+            let bad = |c: &PgShard| {
+                let state = self.osds[c.osd.0 as usize].disk.state();
+                let coll = state.colls.get(&SpgId { pgid, shard: c.shard });
+                coll.and_then(|c| c.objects.get(&oid)).is_some_and(|o| !o.is_sound())
+            };
+            let Some(copy) = acting.on(osd) else { return false };
+            if acting.iter().any(bad) {
+                return false;
+            }
+            let bit = self.rng.next_u64();
+            let disk = &mut self.osds[osd.0 as usize].disk;
+            let empty = disk
+                .state()
+                .colls
+                .get(&SpgId { pgid, shard: copy.shard })
+                .and_then(|c| c.objects.get(&oid))
+                .is_none_or(|o| o.data.is_empty());
+            if empty || !disk.flip(SpgId { pgid, shard: copy.shard }, &oid, bit, false) {
+                return false;
+            }
+            self.damaged.insert(oid);
+            self.mark("bit of a shard changed");
+            return true;
+        }
         let pgid = SpgId::from(pgid);
         let oid = object_id(POOL, object);
         let has = self.osds[osd.0 as usize].disk.state().version(pgid, &oid);
@@ -118,7 +145,13 @@ impl World {
     fn is_damaged(&self) -> bool {
         let map = self.monitor.map();
         if self.scenario.erasure.is_some() {
-            return false;
+            return self.pgids().into_iter().any(|pgid| {
+                map.mapping(pgid).acting.iter().any(|c| {
+                    let state = self.osds[c.osd.0 as usize].disk.state();
+                    let coll = state.colls.get(&SpgId { pgid, shard: c.shard });
+                    coll.is_some_and(|c| c.objects.values().any(|o| !o.is_sound()))
+                })
+            });
         }
         self.pgids().into_iter().any(|pgid| {
             let copies: Vec<_> =

@@ -119,6 +119,7 @@ const NEXT: Map = Map {
     lost: None,
     priority: 0,
     norecover: false,
+    kind: crate::PoolKind::Replicated,
 };
 
 fn next() -> Map {

@@ -40,6 +40,8 @@ pub(super) struct Map {
     pub(super) full: Option<OsdId>,
     /// `norecover` is set.
     pub(super) norecover: bool,
+    /// How the pool keeps its objects.
+    pub(super) kind: PoolKind,
 }
 
 impl MapView for Map {
@@ -75,7 +77,7 @@ impl MapView for Map {
     }
     fn pool(&self, _: PoolId) -> Option<PoolView> {
         Some(PoolView {
-            kind: PoolKind::Replicated,
+            kind: self.kind,
             size: self.size,
             min_size: self.size.min(2),
             pg_num: 1,
@@ -88,6 +90,12 @@ impl MapView for Map {
         IntervalSet::new()
     }
     fn mapping(&self, _: PgId) -> Mapping {
+        if self.kind != PoolKind::Replicated {
+            let acting = Members::positioned(self.acting.iter().copied());
+            let lead = |c: &PgShard| self.kind.backend().leads(c.shard);
+            let primary = acting.iter().copied().find(lead);
+            return Mapping { up_primary: primary, primary, up: acting.clone(), acting };
+        }
         let acting = Members::whole(self.acting.iter().copied());
         let up = Members::whole(if self.up.is_empty() { &self.acting } else { &self.up }.clone());
         Mapping { up_primary: up.first().copied(), primary: acting.first().copied(), up, acting }

@@ -703,4 +703,6 @@ mod reserve_test;
 #[cfg(test)]
 mod scrub_machine_test;
 #[cfg(test)]
+mod transcript_test;
+#[cfg(test)]
 mod unfound_test;

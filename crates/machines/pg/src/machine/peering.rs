@@ -392,7 +392,9 @@ impl Pg {
                 let divergent = log.entries.split_off(cut);
                 let common = if divergent.is_empty() { common } else { common.min(head) };
                 let newest = if divergent.is_empty() { info.last_update } else { head };
-                let auth = PgInfo { last_update: newest, ..info.clone() };
+                let mut auth = PgInfo { last_update: newest, ..info.clone() };
+                // What is cut off was counted there.
+                auth.stats_invalid |= !divergent.is_empty();
                 self.merge_log(common, &auth, &log.entries);
                 let undo: BTreeSet<Eversion> = undo.into_iter().collect();
                 self.with_terms(from, &undo, |terms| {

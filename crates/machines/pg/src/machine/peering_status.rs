@@ -24,6 +24,8 @@ pub struct PeeringStatus<'a> {
     pub down: Vec<OsdId>,
     /// Those of them whose start or loss may end the wait, and when they were last declared lost.
     pub blocked_by: Vec<(OsdId, Epoch)>,
+    /// Where copies are shards: which are too few.
+    pub shortage: Vec<String>,
     /// What the state waits for.
     pub waits: WaitsFor,
 }
@@ -169,8 +171,45 @@ impl Pg {
             blocked: self.prior.blocked,
             down: self.prior.down.iter().copied().collect(),
             blocked_by: self.prior.blocked_by.iter().map(|(osd, lost)| (*osd, *lost)).collect(),
+            shortage: self.shortage(),
             waits,
         })
+    }
+
+    /// Which shards are here and too few, and which of the others are down.
+    fn shortage(&self) -> Vec<String> {
+        let told = |what: String, all: &[PgShard], here: &dyn Fn(&PgShard) -> bool| {
+            let mut survivors = all.iter().copied().filter(|c| here(c));
+            let text = self.backend().shortage(&mut survivors)?;
+            let away = all.iter().filter(|c| !here(c) && self.map.exists(c.osd));
+            let away: Vec<String> =
+                away.map(|c| format!("shard {} on osd.{}", c.shard.0, c.osd)).collect();
+            let away = if away.is_empty() { "no other".to_owned() } else { away.join(", ") };
+            Some(format!("{what}: {text}; {away} may help"))
+        };
+        match self.phase {
+            Phase::Down => {
+                let since = self.info.history.last_epoch_started;
+                let open = self.past.intervals.iter().filter(|i| i.last >= since);
+                open.filter_map(|i| {
+                    let here =
+                        |c: &PgShard| self.map.is_up(c.osd) && self.map.lost_at(c.osd) <= i.first;
+                    told(format!("epochs {} to {}", i.first, i.last), &i.acting, &here)
+                })
+                .collect()
+            }
+            Phase::Incomplete => {
+                let whole = |i: &PgInfo| !i.is_incomplete() && !i.is_empty();
+                let here = |c: &PgShard| self.info_of(*c).is_some_and(whole);
+                let mut all: Vec<PgShard> = self.peers.keys().copied().chain([self.me]).collect();
+                let held = self.past.holders.keys().filter(|c| !self.map.is_up(c.osd));
+                all.extend(held);
+                all.sort();
+                all.dedup();
+                told("now".into(), &all, &here).into_iter().collect()
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn incomplete(&self) -> Incomplete {

@@ -89,7 +89,12 @@ impl Pg {
         lacking
             .chain([&self.missing])
             .flat_map(|m| m.iter().map(|(oid, _)| oid))
-            .filter(|oid| !self.recovery.is_active(oid) && !self.can_read(&self.sources_of(oid)))
+            .filter(|oid| {
+                // What copies have that do not take part costs a look at the log.
+                !self.recovery.is_active(oid)
+                    && !self.can_read(&self.shards_with(oid))
+                    && !self.can_read(&self.sources_of(oid))
+            })
             .cloned()
             .collect()
     }

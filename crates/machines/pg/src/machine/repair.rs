@@ -73,6 +73,13 @@ impl Pg {
         if !self.sources_of(&oid).contains(&shard) {
             return;
         }
+        // It may have been written since it was read.
+        let changes = |op: crate::LogOp| op.is_update() || op.is_delete();
+        let newest = self.log.iter().rev().find(|e| e.entry.oid == oid && changes(e.entry.op));
+        if newest.is_some_and(|e| e.entry.op.is_delete()) {
+            return;
+        }
+        let version = newest.map_or(version, |e| e.entry.version.max(version));
         self.recovery.hurry(oid.clone());
         self.lose_source(shard, &oid, version);
         self.recover(oid);

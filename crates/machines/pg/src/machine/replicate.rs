@@ -1,6 +1,7 @@
 //! Writes: the primary orders them, everybody persists them, the client hears when all have.
 
-use types::{Eversion, ObjectId, PgShard};
+use smallvec::{SmallVec, smallvec};
+use types::{Eversion, ObjectId, PgShard, ShardId};
 
 use crate::action::{Action, Persist, Source};
 use crate::log_entry::{LogEntry, LogOp, Logged};
@@ -55,7 +56,7 @@ impl Pg {
         };
         let kind = self.pool.kind;
         let mut names = ec::ShardSet::EMPTY;
-        let mut oids = smallvec::SmallVec::new();
+        let mut oids = SmallVec::new();
         for new in proposal.entries {
             debug_assert!(!self.missing.contains(&new.oid), "a write to a missing object");
             let version = Eversion { epoch, version: self.info.last_update.version + 1 };
@@ -176,7 +177,7 @@ impl Pg {
             log_only,
         };
         let (header, msg) = (self.header(to.shard), PeerMsg::RepOp(Box::new(op)));
-        self.actions.push_back(Action::Send { to: smallvec::smallvec![to], header, msg });
+        self.actions.push_back(Action::Send { to: smallvec![to], header, msg });
     }
 
     /// A message goes to a copy: before it, what the copy was not sent of the log.
@@ -299,7 +300,7 @@ impl Pg {
             return;
         }
         let me = self.me;
-        let acked: Vec<(types::ShardId, Eversion)> = self
+        let acked: SmallVec<[(ShardId, Eversion); 4]> = self
             .mapping
             .acting
             .iter()
@@ -308,7 +309,7 @@ impl Pg {
             .filter(|&o| o != me)
             .map(|o| (o.shard, self.peers.get(&o).map_or(Eversion::default(), |p| p.acked)))
             .collect();
-        let has = |op: &InFlight, (position, acked): &(types::ShardId, Eversion)| {
+        let has = |op: &InFlight, (position, acked): &(ShardId, Eversion)| {
             *acked >= op.version || !op.waits.covers(*position)
         };
         while let Some(op) = self
