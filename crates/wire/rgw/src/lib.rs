@@ -12,14 +12,21 @@
 //! * [`usage`], [`gc`], [`lc`], [`reshard`]: work that gateways do in the background.
 //! * [`queue`], [`gc_queue`], [`two_phase`], [`fifo`]: queues in objects' bytes.
 //! * [`otp`]: one-time passwords.
+//! * [`zone`], [`user`], [`bucket`], [`acl`], [`settings`]: what a gateway knows of these, in objects
+//!   and attributes of its own.
+//! * [`names`], [`manifest`], [`upload`]: where the data of objects is.
+//! * [`cache`]: notifications of gateways' caches.
 //!
 //! Texts are byte strings: clients send whatever they were given. Enumerations are numbers with
 //! named values, because values of newer clients have to survive being stored and read back.
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod bi;
 pub mod bilog;
+pub mod bucket;
+pub mod cache;
 pub mod entry;
 pub mod fifo;
 pub mod gc;
@@ -28,14 +35,20 @@ pub mod header;
 pub mod index;
 pub mod key;
 pub mod lc;
+pub mod manifest;
+pub mod names;
 pub mod object;
 pub mod olh;
 pub mod otp;
 pub mod packed;
 pub mod queue;
 pub mod reshard;
+pub mod settings;
 pub mod two_phase;
+pub mod upload;
 pub mod usage;
+pub mod user;
+pub mod zone;
 
 /// Declares a number with named values.
 macro_rules! open_enum {
