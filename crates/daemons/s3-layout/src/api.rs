@@ -18,7 +18,7 @@ pub use list::{Entry, List, Listing};
 pub use object::{
     Deleted, NewObject, Object, ObjectChange, PartSpan, Source, Sums, Upload, Written,
 };
-pub use upload::{NewUpload, Part, PartPage, PendingUpload, UploadPage, Uploads};
+pub use upload::{Complete, NewUpload, Part, PartPage, PendingUpload, UploadPage, Uploads};
 pub use user::{AccessKey, Quota, User, UserChange, UserId};
 
 use s3::condition::Conditions;
@@ -173,15 +173,16 @@ pub trait Layout: 'static {
         max: usize,
     ) -> Result<PartPage>;
 
-    /// Makes an object of parts. `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`. An upload
-    /// that was completed with the same parts already is answered as the first time.
+    /// Makes an object of parts, which `options` are judged of in the same step. `InvalidPart`,
+    /// `InvalidPartOrder`, `EntityTooSmall`. An upload that was completed with the same parts
+    /// already is answered as the first time.
     async fn complete_upload(
         &self,
         bucket: &Self::Bucket,
         key: &str,
         id: &str,
         parts: &[CompletePart],
-        conditions: &Conditions,
+        options: &Complete,
     ) -> Result<Written>;
 
     /// Gives an upload up.

@@ -8,5 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod rgw;
 
 pub use api::{Error, Layout, Result, Source, Upload};

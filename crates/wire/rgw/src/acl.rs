@@ -24,9 +24,9 @@ pub mod perm {
 pub mod group {
     /// None.
     pub const NONE: u32 = 0;
-    /// Everybody.
+    /// All senders.
     pub const ALL_USERS: u32 = 1;
-    /// Everybody with a key.
+    /// All senders with a key.
     pub const AUTHENTICATED_USERS: u32 = 2;
 }
 
@@ -49,7 +49,7 @@ struct Wrapped(u32);
 /// A grant (Ceph: `ACLGrant`, `rgw/rgw_acl.h`, version 5).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclGrant {
-    /// Whom it is for, see [`grantee`].
+    /// The kind of grantee, see [`grantee`].
     pub kind: u32,
     /// The user.
     pub id: User,

@@ -12,8 +12,7 @@
 //! * [`usage`], [`gc`], [`lc`], [`reshard`]: work that gateways do in the background.
 //! * [`queue`], [`gc_queue`], [`two_phase`], [`fifo`]: queues in objects' bytes.
 //! * [`otp`]: one-time passwords.
-//! * [`zone`], [`user`], [`bucket`], [`acl`], [`settings`]: what a gateway knows of these, in objects
-//!   and attributes of its own.
+//! * [`zone`], [`user`], [`bucket`], [`acl`], [`settings`]: what a gateway knows of these.
 //! * [`names`], [`manifest`], [`upload`]: where the data of objects is.
 //! * [`cache`]: notifications of gateways' caches.
 //!

@@ -139,8 +139,8 @@ fn modulo(hash: u32, shards: u32) -> u32 {
     hash % prime % shards.max(1)
 }
 
-/// The shard of an object's entry (Ceph: `RGWSI_BucketIndex_RADOS::bucket_shard_index`). Parts of an
-/// upload are where the object is: `name` is the object's name without namespace and version.
+/// The shard of an object's entry (Ceph: `RGWSI_BucketIndex_RADOS::bucket_shard_index`). Parts of
+/// an upload are where the object is: `name` is the object's name without namespace and version.
 pub fn index_shard(name: &[u8], shards: u32) -> u32 {
     let hash = hash::linux(name);
     modulo(hash ^ ((hash & 0xff) << 24), shards)

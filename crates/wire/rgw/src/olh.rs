@@ -2,6 +2,7 @@
 
 use crate::entry::EntryMeta;
 use crate::key::{ObjKey, ZoneSet};
+use crate::manifest::BucketObject;
 use crate::open_enum;
 use bytes::Bytes;
 use denc_derive::Denc;
@@ -179,4 +180,22 @@ pub struct ClearOlhOp {
     pub key: ObjKey,
     /// The head's tag.
     pub olh_tag: Bytes,
+}
+
+/// The attribute of a head that has versions (Ceph: `RGWOLHInfo`, `rgw/rgw_rados.h`, version 1).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct OlhInfo {
+    /// The current version.
+    pub target: BucketObject,
+    /// It is a delete marker.
+    pub removed: bool,
+}
+
+/// The attribute of a change under way (Ceph: `RGWOLHPendingInfo`, `rgw/rgw_rados.h`, version 1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct OlhPending {
+    /// When it began.
+    pub time: Utime,
 }

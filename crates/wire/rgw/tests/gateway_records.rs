@@ -5,7 +5,8 @@ use denc::{Decode, Encode, Features, Reader};
 use rgw::acl::{AccessPolicy, group, perm};
 use rgw::bucket::{BucketInstance, EntryPoint, flag};
 use rgw::key::User;
-use rgw::manifest::{BucketObject, Manifest};
+use rgw::manifest::Manifest;
+use rgw::olh::OlhInfo;
 use rgw::settings::{CorsConfiguration, LifecycleConfiguration, PublicAccess, Tags};
 use rgw::upload::{PartInfo, UploadInfo};
 use rgw::user::UserInfo;
@@ -198,11 +199,8 @@ fn where_data_is() {
     assert_eq!((whole.size, whole.pieces(0, u64::MAX).count()), (9 << 20, 3));
     let version: Manifest = returns("manifest", MANIFEST_OF_A_VERSION);
     assert_eq!(version.tail_instance, version.object.name.instance);
-    // `RGWOLHInfo`: an envelope of version 1 around the version and a flag.
-    let stored = bytes(CURRENT_VERSION);
-    let (_, mut r) = Reader::new(stored).envelope("RGWOLHInfo", 1).unwrap();
-    let (object, removed): (BucketObject, bool) = r.get().unwrap();
-    assert_eq!((&object.name.name[..], removed, r.left()), (&b"j"[..], false, 0));
+    let current: OlhInfo = returns("current version", CURRENT_VERSION);
+    assert_eq!((&current.target.name.name[..], current.removed), (&b"j"[..], false));
     let upload: UploadInfo = returns("upload", UPLOAD);
     assert_eq!(upload.placement.name, "default-placement");
     let part: PartInfo = returns("part", PART);

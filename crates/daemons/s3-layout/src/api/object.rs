@@ -61,7 +61,7 @@ pub struct Object {
 }
 
 /// A part of an object that was uploaded in parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartSpan {
     /// The part's number.
     pub number: u32,
@@ -69,6 +69,8 @@ pub struct PartSpan {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
+    /// The checksum that was kept with it.
+    pub checksum: Option<Checksum>,
 }
 
 /// What is said of an object that is written.

@@ -2,6 +2,7 @@
 
 use super::UserId;
 use s3::checksum::{Algorithm, Checksum, Coverage};
+use s3::condition::Conditions;
 use s3::xml::config::{Acl, TagSet};
 use std::collections::BTreeMap;
 
@@ -89,4 +90,15 @@ pub struct UploadPage {
     pub prefixes: Vec<String>,
     /// Where the next page begins (`after`, `after_id`), if there is more.
     pub next: Option<(String, String)>,
+}
+
+/// What a request says of an object that is made of parts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Complete {
+    /// Conditions on the object that is replaced.
+    pub conditions: Conditions,
+    /// The checksum of the object, if the client repeats it.
+    pub checksum: Option<Checksum>,
+    /// Its bytes, if the client repeats them.
+    pub bytes: Option<u64>,
 }

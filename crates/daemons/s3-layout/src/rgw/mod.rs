@@ -1,0 +1,491 @@
+//! RGW's layout over RADOS: the buckets of a stock `radosgw` 16.2, which can serve them at the same
+//! time.
+//!
+//! * `cluster`: pools, records with versions, notifications.
+//! * `convert`: the trait's values as RGW's records.
+//! * `bucket`: buckets and users; `index`, `lists`: indexes; `objects`, `versions`, `uploads`: what
+//!   is in buckets; `garbage`, `background`: what no request waits for.
+//!
+//! A change of an object is announced in the index, made in the object's head, and entered in the
+//! index. Between two of these a gateway may end: lists compare announced changes with heads and
+//! mend the index, and garbage collection removes data only after its head was gone.
+
+mod background;
+mod bucket;
+mod cluster;
+mod convert;
+mod garbage;
+mod index;
+mod lists;
+mod objects;
+mod uploads;
+mod versions;
+
+pub use background::Expired;
+pub use bucket::BucketRef;
+pub use garbage::Reclaimed;
+pub use objects::{ObjectRef, Reader};
+
+use crate::api::{
+    BucketChange, BucketName, BucketPage, BucketStats, Complete, Deleted, Error, Layout, List,
+    Listing, NewBucket, NewObject, NewUpload, ObjectChange, Part, PartPage, PartSpan,
+    PendingUpload, Result, Upload, UploadPage, Uploads, Usage, User, UserChange, UserId, Written,
+};
+use ::rgw::bucket::{Placement, Pool};
+use ::rgw::cache::CacheNotify;
+use ::rgw::zone::{self, NameToId, PlacementPools, ZoneGroup, ZoneParams};
+use bytes::Bytes;
+use client::Rados;
+use cluster::{Attrs, Cluster, Write, decoded, encoded, random_text};
+use s3::condition::Conditions;
+use s3::range::Span;
+use s3::xml::multi::CompletePart;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Bytes of a head and of a stripe (Ceph: `rgw_max_chunk_size`, `rgw_obj_stripe_size`).
+const MIB4: u64 = 4 << 20;
+/// Most users, keys or buckets that are cached.
+const CACHE_MAX: usize = 10_000;
+
+/// What can be chosen.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The zone's name.
+    pub zone: String,
+    /// The zonegroup's name.
+    pub zonegroup: String,
+    /// Objects with queues of garbage (Ceph: `rgw_gc_max_objs`). The same for all gateways.
+    pub gc_queues: u32,
+    /// How long garbage waits (Ceph: `rgw_gc_obj_min_wait`).
+    pub gc_wait_seconds: u32,
+    /// How long what other gateways changed may stay unnoticed if a notification is lost (Ceph:
+    /// `rgw_cache_expiry_interval`).
+    pub cache_expiry: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            zone: zone::DEFAULT_NAME.into(),
+            zonegroup: zone::DEFAULT_NAME.into(),
+            gc_queues: 32,
+            gc_wait_seconds: 2 * 3600,
+            cache_expiry: Duration::from_secs(900),
+        }
+    }
+}
+
+struct Cached<T> {
+    value: T,
+    since: Instant,
+}
+
+impl<T> Cached<T> {
+    fn new(value: T) -> Self {
+        Cached { value, since: Instant::now() }
+    }
+}
+
+#[derive(Default)]
+struct Cache {
+    /// Notifications of changes arrive.
+    enabled: bool,
+    /// Counts what was forgotten: what was read before is not kept.
+    generation: u64,
+    buckets: HashMap<BucketName, Cached<BucketRef>>,
+    users: HashMap<UserId, Cached<Rc<User>>>,
+    keys: HashMap<String, Cached<UserId>>,
+}
+
+impl Cache {
+    fn enable(&mut self, on: bool) {
+        self.enabled = on;
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        self.generation += 1;
+        self.buckets.clear();
+        self.users.clear();
+        self.keys.clear();
+    }
+}
+
+fn fresh<K: Eq + Hash, T: Clone>(
+    map: &HashMap<K, Cached<T>>,
+    key: &K,
+    expiry: Duration,
+) -> Option<T> {
+    map.get(key).filter(|c| c.since.elapsed() < expiry).map(|c| c.value.clone())
+}
+
+struct Inner {
+    cluster: Cluster,
+    options: Options,
+    zone: ZoneParams,
+    group: ZoneGroup,
+    /// Shards of new indexes.
+    index_shards: u32,
+    /// Changes of indexes are logged, for other zones.
+    log_data: bool,
+    next: Cell<u64>,
+    cache: RefCell<Cache>,
+    usage: RefCell<background::UsageMap>,
+}
+
+impl Inner {
+    fn placement(&self, name: &[u8]) -> Result<&PlacementPools> {
+        self.zone.placement_pools.get(name).ok_or_else(|| {
+            Error::Internal(format!("the zone has no placement target {}", name.escape_ascii()))
+        })
+    }
+
+    fn data_pool(&self, placement: &Placement) -> Result<&Pool> {
+        self.placement(&placement.name)?.data_pool(placement.class()).ok_or_else(|| {
+            Error::Internal(format!(
+                "the placement target {} has no storage class {}",
+                placement.name.escape_ascii(),
+                placement.class().escape_ascii()
+            ))
+        })
+    }
+
+    fn count(&self) -> u64 {
+        self.next.set(self.next.get() + 1);
+        self.next.get()
+    }
+
+    fn instance(&self) -> u64 {
+        self.cluster.rados().mon().global_id()
+    }
+
+    /// Ids of buckets tell zone, gateway and number, as RGW's do.
+    fn new_bucket_id(&self) -> String {
+        format!("{}.{}.{}", self.zone.meta.id, self.instance(), self.count())
+    }
+
+    /// A tag that no other change has.
+    fn new_tag(&self) -> Bytes {
+        let random = random_text(16);
+        format!("{}.{}.{}-{random}", self.zone.meta.id, self.instance(), self.count()).into()
+    }
+
+    fn cached_bucket(&self, name: &BucketName) -> Option<BucketRef> {
+        fresh(&self.cache.borrow().buckets, name, self.options.cache_expiry)
+    }
+
+    fn cached_user(&self, id: &UserId) -> Option<Rc<User>> {
+        fresh(&self.cache.borrow().users, id, self.options.cache_expiry)
+    }
+
+    fn cached_key(&self, key: &str) -> Option<UserId> {
+        fresh(&self.cache.borrow().keys, &key.to_owned(), self.options.cache_expiry)
+    }
+
+    fn forget_bucket(&self, name: &BucketName) {
+        let mut cache = self.cache.borrow_mut();
+        cache.generation += 1;
+        cache.buckets.remove(name);
+    }
+
+    fn forget_user(&self, id: &UserId) {
+        let mut cache = self.cache.borrow_mut();
+        cache.generation += 1;
+        cache.users.remove(id);
+    }
+
+    /// Forgets what a notification says is no longer as it was; everything if it cannot be read.
+    fn forget(&self, what: Option<CacheNotify>) {
+        let mut cache = self.cache.borrow_mut();
+        cache.generation += 1;
+        let full = |n: usize| n > CACHE_MAX;
+        let Some(what) = what else { return cache.clear() };
+        let name = convert::text(&what.object.oid);
+        if what.object.pool == self.zone.domain_root {
+            let name = name.strip_prefix(".bucket.meta.").unwrap_or(&name);
+            // Names of entry points and of instances: `TENANT/NAME`, `[TENANT:]NAME:ID`.
+            let fields: Vec<&str> = name.split(['/', ':']).collect();
+            cache.buckets.retain(|b, _| !fields.contains(&b.name.as_str()));
+        } else if what.object.pool == self.zone.user_uid_pool {
+            cache.users.remove(&UserId::parse(&name));
+        } else if what.object.pool == self.zone.user_keys_pool {
+            cache.keys.remove(&name);
+        }
+        if full(cache.buckets.len()) || full(cache.users.len()) || full(cache.keys.len()) {
+            cache.clear();
+        }
+    }
+}
+
+/// RGW's layout. Cheap to clone; lives on one thread, within a `LocalSet`.
+#[derive(Clone)]
+pub struct Rgw(Rc<Inner>);
+
+impl Rgw {
+    /// Opens the zone, which is made, with its pools, if the cluster has none.
+    pub async fn open(rados: Rados, options: Options) -> Result<Self> {
+        let cluster = Cluster::new(rados);
+        let root = Pool { name: zone::ROOT_POOL.into(), ns: Bytes::new() };
+        let params = open_zone(&cluster, &root, &options.zone).await?;
+        let group = open_group(&cluster, &root, &options.zonegroup, &params).await?;
+        for pool in [&params.domain_root, &params.control_pool, &params.log_pool] {
+            cluster.io(pool).await?;
+        }
+        cluster.notify_through(&params.control_pool);
+        let own = group.zones.get(&params.meta.id).cloned().unwrap_or_default();
+        let inner = Rc::new(Inner {
+            cluster,
+            options,
+            index_shards: own.index_shards,
+            log_data: own.log_data,
+            zone: params,
+            group,
+            next: Cell::new(0),
+            cache: RefCell::default(),
+            usage: RefCell::default(),
+        });
+        tokio::task::spawn_local(Inner::keep_cache(Rc::downgrade(&inner)));
+        Ok(Rgw(inner))
+    }
+
+    /// Removes garbage that has waited long enough; with `all`, all garbage. Background work.
+    pub async fn reclaim(&self, all: bool) -> Result<Reclaimed> {
+        self.0.reclaim(all).await
+    }
+
+    /// Removes what has expired by buckets' lifecycles. `day_seconds` is 86400, or less in tests.
+    /// Background work.
+    pub async fn expire(&self, day_seconds: u64) -> Result<Expired> {
+        self.0.expire(day_seconds).await
+    }
+
+    /// Writes noted requests to the usage log. Background work.
+    pub async fn write_usage(&self) -> Result<()> {
+        self.0.write_usage().await
+    }
+}
+
+/// Writes a record that is read if another gateway was first.
+async fn establish(cluster: &Cluster, root: &Pool, name: &str, data: Bytes) -> Result<Bytes> {
+    cluster.write(root, name, Write::NewPlain, data.clone(), &Attrs::new(), &[]).await?;
+    let record = cluster.read(root, name).await?;
+    record.map(|r| r.data).ok_or_else(|| Error::Internal(format!("{name} was removed")))
+}
+
+async fn open_zone(cluster: &Cluster, root: &Pool, name: &str) -> Result<ZoneParams> {
+    let missing = |what: &str| {
+        Error::Internal(format!("the zone {name} has no {what}; look at pool {}", zone::ROOT_POOL))
+    };
+    let id = match cluster.read(root, zone::zone_name_object(name)).await? {
+        Some(record) => decoded::<NameToId>("the id of a zone", &record.data)?.id,
+        None if name == zone::DEFAULT_NAME => {
+            // The zone is written before its name, so that a name always leads to a zone.
+            let id = uuid::Uuid::new_v4().to_string();
+            let made = encoded(&ZoneParams::new(&id, name));
+            establish(cluster, root, &zone::zone_object(&id), made).await?;
+            let named = encoded(&NameToId { id });
+            let named = establish(cluster, root, &zone::zone_name_object(name), named).await?;
+            decoded::<NameToId>("the id of a zone", &named)?.id
+        }
+        None => return Err(missing("name")),
+    };
+    let record = cluster.read(root, zone::zone_object(&id)).await?;
+    decoded("a zone", &record.ok_or_else(|| missing("record"))?.data)
+}
+
+async fn open_group(
+    cluster: &Cluster,
+    root: &Pool,
+    name: &str,
+    own: &ZoneParams,
+) -> Result<ZoneGroup> {
+    let missing = || Error::Internal(format!("the zonegroup {name} has no record"));
+    let id = match cluster.read(root, zone::zonegroup_name_object(name)).await? {
+        Some(record) => decoded::<NameToId>("the id of a zonegroup", &record.data)?.id,
+        None if name == zone::DEFAULT_NAME => {
+            let id = uuid::Uuid::new_v4().to_string();
+            let made = encoded(&ZoneGroup::new(&id, name, &own.meta.id, &own.meta.name));
+            establish(cluster, root, &zone::zonegroup_object(&id), made).await?;
+            let named = encoded(&NameToId { id });
+            let named = establish(cluster, root, &zone::zonegroup_name_object(name), named).await?;
+            decoded::<NameToId>("the id of a zonegroup", &named)?.id
+        }
+        None => return Err(missing()),
+    };
+    let record = cluster.read(root, zone::zonegroup_object(&id)).await?;
+    decoded("a zonegroup", &record.ok_or_else(missing)?.data)
+}
+
+impl Layout for Rgw {
+    type Bucket = BucketRef;
+    type Object = ObjectRef;
+    type Reader = Reader;
+
+    async fn user(&self, id: &UserId) -> Result<Rc<User>> {
+        self.0.user(id).await
+    }
+
+    async fn user_of_key(&self, access_key: &str) -> Result<Rc<User>> {
+        self.0.user_of_key(access_key).await
+    }
+
+    async fn user_of_email(&self, email: &str) -> Result<Rc<User>> {
+        self.0.user_of_email(email).await
+    }
+
+    async fn create_user(&self, user: &User) -> Result<()> {
+        self.0.create_user(user).await
+    }
+
+    async fn change_user(&self, id: &UserId, change: UserChange) -> Result<()> {
+        self.0.change_user(id, change).await
+    }
+
+    async fn buckets_of(&self, owner: &UserId, after: &str, max: usize) -> Result<BucketPage> {
+        self.0.buckets_of(owner, after, max).await
+    }
+
+    async fn bucket(&self, name: &BucketName) -> Result<BucketRef> {
+        self.0.bucket(name).await
+    }
+
+    async fn create_bucket(&self, new: NewBucket) -> Result<BucketRef> {
+        self.0.create_bucket(new).await
+    }
+
+    async fn delete_bucket(&self, bucket: &BucketRef) -> Result<()> {
+        self.0.delete_bucket(bucket).await
+    }
+
+    async fn change_bucket(&self, bucket: &BucketRef, change: BucketChange) -> Result<()> {
+        self.0.change_bucket(bucket, change).await
+    }
+
+    async fn bucket_stats(&self, bucket: &BucketRef) -> Result<BucketStats> {
+        self.0.bucket_stats(bucket).await
+    }
+
+    async fn open(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        version: Option<&str>,
+        first_bytes: bool,
+    ) -> Result<ObjectRef> {
+        self.0.open(bucket, key, version, first_bytes).await
+    }
+
+    fn read(&self, object: &ObjectRef, span: Span) -> Reader {
+        self.0.reader(object, span)
+    }
+
+    fn parts(&self, object: &ObjectRef) -> Vec<PartSpan> {
+        Inner::parts(object)
+    }
+
+    async fn put(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        new: NewObject,
+        body: &mut impl Upload,
+    ) -> Result<Written> {
+        self.0.put(bucket, key, new, body).await
+    }
+
+    async fn copy(
+        &self,
+        source: &ObjectRef,
+        bucket: &BucketRef,
+        key: &str,
+        new: NewObject,
+    ) -> Result<Written> {
+        self.0.copy(source, bucket, key, new).await
+    }
+
+    async fn delete(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        version: Option<&str>,
+        conditions: &Conditions,
+    ) -> Result<Deleted> {
+        self.0.delete(bucket, key, version, conditions).await
+    }
+
+    async fn change_object(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        version: Option<&str>,
+        change: ObjectChange,
+    ) -> Result<Option<String>> {
+        self.0.change_object(bucket, key, version, change).await
+    }
+
+    async fn list(&self, bucket: &BucketRef, what: &List) -> Result<Listing> {
+        self.0.list(bucket, what).await
+    }
+
+    async fn create_upload(&self, bucket: &BucketRef, key: &str, new: NewUpload) -> Result<String> {
+        self.0.create_upload(bucket, key, new).await
+    }
+
+    async fn upload(&self, bucket: &BucketRef, key: &str, id: &str) -> Result<PendingUpload> {
+        self.0.upload(bucket, key, id).await
+    }
+
+    async fn put_part(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        id: &str,
+        number: u32,
+        bytes: Option<u64>,
+        body: &mut impl Upload,
+    ) -> Result<Part> {
+        self.0.put_part(bucket, key, id, number, bytes, body).await
+    }
+
+    async fn list_parts(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        id: &str,
+        after: u32,
+        max: usize,
+    ) -> Result<PartPage> {
+        self.0.list_parts(bucket, key, id, after, max).await
+    }
+
+    async fn complete_upload(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        id: &str,
+        parts: &[CompletePart],
+        options: &Complete,
+    ) -> Result<Written> {
+        self.0.complete_upload(bucket, key, id, parts, options).await
+    }
+
+    async fn abort_upload(&self, bucket: &BucketRef, key: &str, id: &str) -> Result<()> {
+        self.0.abort_upload(bucket, key, id).await
+    }
+
+    async fn list_uploads(&self, bucket: &BucketRef, what: &Uploads) -> Result<UploadPage> {
+        self.0.list_uploads(bucket, what).await
+    }
+
+    fn note_usage(&self, usage: Usage) {
+        if !self.0.note_usage(usage) {
+            tracing::debug!(
+                "a request is not in the usage log, which has no room until it is written"
+            );
+        }
+    }
+}
