@@ -8,7 +8,7 @@ use crate::list::{Encoding, maximum};
 use crate::object::{asked_tags, coverage, kept_headers, refuse_unknown, say_checksum};
 use crate::object::{shown_class, storage_class};
 use http::StatusCode;
-use s3::checksum::{Algorithm, Coverage, Promise};
+use s3::checksum::{Algorithm, Coverage, Promise, promised};
 use s3::condition::{Conditions, Of};
 use s3::names::check_key;
 use s3::xml::config::Permission;
@@ -16,7 +16,7 @@ use s3::xml::multi::{PARTS_MAX, parse_complete};
 use s3::xml::{Limits, NAMESPACE, Writer};
 use s3::{ErrorCode, S3Error, date};
 use s3_layout::Layout;
-use s3_layout::api::{NewUpload, PendingUpload, Uploads};
+use s3_layout::api::{Complete, NewUpload, PendingUpload, Uploads};
 
 /// The checksum that a new upload asks for.
 fn asked_checksum<L: Layout>(call: &Call<L>) -> Result<Option<(Algorithm, Coverage)>> {
@@ -132,14 +132,35 @@ fn address<L: Layout>(call: &Call<L>) -> String {
     }
 }
 
+/// What the headers say of the object to be. Its checksum is taken out of them: it is not that of
+/// the document.
+fn completes<L: Layout>(call: &mut Call<L>) -> Result<Complete> {
+    let checksum = match promised(&call.headers)? {
+        Some(Promise::Header(c)) => Some(c),
+        Some(Promise::Trailer(_)) | None => None,
+    };
+    for a in Algorithm::ALL {
+        call.headers.remove(a.header());
+    }
+    call.headers.remove("x-amz-sdk-checksum-algorithm");
+    let bytes = match call.header("x-amz-mp-object-size") {
+        None => None,
+        Some(text) => Some(text.trim().parse::<u64>().map_err(|_| {
+            Fail::new(ErrorCode::InvalidRequest, "x-amz-mp-object-size must be a number")
+        })?),
+    };
+    let conditions = Conditions::parse(&call.headers, Of::Target);
+    Ok(Complete { conditions, checksum, bytes })
+}
+
 pub(crate) async fn complete<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     call.need_bucket(Permission::Write)?;
     let id = call.query.get("uploadId").unwrap_or_default().to_owned();
     let (bucket, key) = (call.bucket()?, call.route.key.clone());
+    let options = completes(call)?;
     let text = call.document(Limits::LIST.bytes).await?;
     let parts = parse_complete(&text)?;
-    let conditions = Conditions::parse(&call.headers, Of::Target);
-    let written = call.layout().complete_upload(&bucket, &key, &id, &parts, &conditions).await?;
+    let written = call.layout().complete_upload(&bucket, &key, &id, &parts, &options).await?;
     let mut w = Writer::document("CompleteMultipartUploadResult", Some(NAMESPACE));
     w.text("Location", &address(call)).text("Bucket", &call.route.bucket).text("Key", &key);
     w.text("ETag", &quoted(&written.etag));

@@ -201,7 +201,7 @@ fn wanted<L: Layout>(call: &Call<L>, object: &L::Object) -> Result<Wanted> {
     if parts.is_empty() && number == 1 {
         return Ok(Wanted { span: whole(), partial: true, part: None, parts: None });
     }
-    let part = parts.iter().find(|p| u64::from(p.number) == number).copied();
+    let part = parts.iter().find(|p| u64::from(p.number) == number).cloned();
     let part = part.ok_or_else(|| Fail::from(ErrorCode::InvalidPartNumber))?;
     let span = (part.length > 0).then_some(Span { offset: part.offset, length: part.length });
     Ok(Wanted { span, partial: true, part: Some(part), parts: Some(parts.len()) })
@@ -269,6 +269,8 @@ pub(crate) async fn get<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let all = wanted.span.is_none_or(|s| s.length == info.size) && wanted.part.is_none();
     if sums && all {
         say_checksum(&mut answer, info.checksum.as_ref());
+    } else if let (true, Some(c)) = (sums, wanted.part.and_then(|p| p.checksum)) {
+        answer.header(c.algorithm.header(), c.text());
     }
     let length = wanted.span.map_or(0, |s| s.length);
     if is_head {
@@ -410,7 +412,11 @@ pub(crate) async fn attributes<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         w.value("NextPartNumberMarker", shown.last().map_or(after, |p| u64::from(p.number)));
         w.value("MaxParts", max).value("IsTruncated", shown.len() < rest.len());
         for p in shown {
-            w.open("Part").value("PartNumber", p.number).value("Size", p.length).close();
+            w.open("Part").value("PartNumber", p.number).value("Size", p.length);
+            if let Some(c) = &p.checksum {
+                w.text(c.algorithm.element(), &c.text());
+            }
+            w.close();
         }
         w.close();
     }

@@ -556,7 +556,7 @@ impl Layout for Memory {
         key: &str,
         id: &str,
         parts: &[CompletePart],
-        conditions: &Conditions,
+        options: &Complete,
     ) -> Result<Written> {
         self.upload(bucket, key, id).await?;
         let version = self.with(bucket, |state| {
@@ -573,7 +573,8 @@ impl Layout for Memory {
                     return Err(ErrorCode::EntityTooSmall.into());
                 }
                 let (offset, length) = (data.len() as u64, part.size);
-                spans.push(PartSpan { number: p.number, offset, length });
+                let checksum = part.checksum.clone();
+                spans.push(PartSpan { number: p.number, offset, length, checksum });
                 digests.push(etag::unhex::<16>(&part.etag).unwrap());
                 sums.extend(part.checksum.clone().map(|c| (c, part.size)));
                 data.extend_from_slice(bytes);
@@ -597,7 +598,14 @@ impl Layout for Memory {
             };
             Ok(Version { info, marker: false, data: data.into(), parts: spans })
         })?;
-        let written = self.store(bucket, version, conditions)?;
+        let found = version.info.checksum.as_ref();
+        if options.checksum.as_ref().is_some_and(|said| Some(said) != found) {
+            return Err(ErrorCode::BadDigest.into());
+        }
+        if options.bytes.is_some_and(|said| said != version.info.size) {
+            return Err(ErrorCode::InvalidRequest.into());
+        }
+        let written = self.store(bucket, version, &options.conditions)?;
         self.with(bucket, |state| {
             state.uploads.remove(id);
             Ok(())
