@@ -493,3 +493,74 @@ fn background_work() {
         rgw.write_usage().await.unwrap();
     });
 }
+
+/// `SIPHON_TEST_S3_BUCKET` names a bucket in which another gateway has written; without it there is
+/// nothing to do. All of it is read, and some of it is changed: `tests/clients/test_s3_layout.py`
+/// looks at that through the other gateway.
+#[test]
+#[ignore = "needs a cluster"]
+fn a_bucket_of_another_gateway() {
+    let Ok(name) = std::env::var("SIPHON_TEST_S3_BUCKET") else { return };
+    run(async {
+        let rgw = open().await;
+        let b = rgw.bucket(&BucketName { tenant: String::new(), name }).await.unwrap();
+        let owner = b.as_ref().owner.to_string();
+        let versioned = b.as_ref().versioning.is_some();
+        let mut list = List { versions: versioned, max: 7, ..List::default() };
+        let mut read_objects = 0;
+        loop {
+            let page = rgw.list(&b, &list).await.unwrap();
+            for e in page.entries.iter().filter(|e| !e.marker) {
+                let object = rgw.open(&b, &e.key, e.version.as_deref(), true).await.unwrap();
+                let info = object.as_ref();
+                assert_eq!((info.size, &info.etag, info.modified), (e.size, &e.etag, e.modified));
+                assert_eq!(info.acl.owner, owner);
+                let data = read(&rgw, &object, 0, info.size).await;
+                let parts = rgw.parts(&object);
+                let etag = if parts.is_empty() {
+                    s3::etag::hex(&Md5::digest(&data))
+                } else {
+                    let sums: Vec<[u8; 16]> = parts
+                        .iter()
+                        .map(|p| &data[p.offset as usize..(p.offset + p.length) as usize])
+                        .map(|part| Md5::digest(part).into())
+                        .collect();
+                    s3::etag::of_parts(&sums)
+                };
+                assert_eq!(info.etag, etag, "{}", e.key);
+                read_objects += 1;
+            }
+            let Some((after, version)) = page.next else { break };
+            (list.after, list.after_version) = (after, version);
+        }
+        assert!(read_objects >= 5, "{read_objects}");
+
+        let none = Conditions::default();
+        put(&rgw, &b, &owner, "ours/small", bytes(5, 1)).await;
+        put(&rgw, &b, &owner, "ours/big", bytes(9 * MIB, 2)).await;
+        put(&rgw, &b, &owner, "theirs/big", bytes(3, 3)).await;
+        rgw.delete(&b, "theirs/gone", None, &none).await.unwrap();
+        let source = rgw.open(&b, "theirs/parts", None, true).await.unwrap();
+        rgw.copy(&source, &b, "ours/copy", object(&owner)).await.unwrap();
+        let tags = TagSet(vec![("a".into(), "b".into())]);
+        let change = ObjectChange { tags: Some(tags), acl: None };
+        rgw.change_object(&b, "theirs/small", None, change).await.unwrap();
+        // An upload that the other gateway began is joined here, and the other way round.
+        let under_way =
+            rgw.list_uploads(&b, &Uploads { max: 9, ..Uploads::default() }).await.unwrap().uploads;
+        assert_eq!(under_way.iter().map(|u| &u.key[..]).collect::<Vec<_>>(), ["theirs/begun"]);
+        let id = &under_way[0].id;
+        let mut end = Body::new(bytes(9, 4));
+        rgw.put_part(&b, "theirs/begun", id, 2, None, &mut end).await.unwrap();
+        let parts = rgw.list_parts(&b, "theirs/begun", id, 0, 10).await.unwrap().parts;
+        let parts: Vec<_> = parts
+            .into_iter()
+            .map(|p| CompletePart { number: p.number, etag: p.etag, checksum: None })
+            .collect();
+        rgw.complete_upload(&b, "theirs/begun", id, &parts, &Complete::default()).await.unwrap();
+        let new = NewUpload { acl: acl(&owner), ..NewUpload::default() };
+        let id = rgw.create_upload(&b, "ours/begun", new).await.unwrap();
+        let mut first = Body::new(bytes(5 * MIB, 5));
+        rgw.put_part(&b, "ours/begun", &id, 1, None, &mut first).await.unwrap();
+    });
+}

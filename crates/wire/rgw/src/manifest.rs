@@ -167,7 +167,7 @@ pub enum Place {
     Head,
     /// An object of the tail: in [`Manifest::tail_bucket`] and [`Manifest::tail_placement`], or
     /// named by an old manifest.
-    Tail(BucketObject),
+    Tail(Box<BucketObject>),
 }
 
 impl Manifest {
@@ -245,7 +245,7 @@ impl Manifest {
             instance: self.tail_instance.clone(),
             ns: Bytes::from_static(ns),
         };
-        Place::Tail(BucketObject { bucket, name })
+        Place::Tail(Box::new(BucketObject { bucket, name }))
     }
 
     /// The stripe at an offset. `None` behind the end, and where the manifest makes no sense.
@@ -261,7 +261,7 @@ impl Manifest {
                 return None;
             }
             let head = part.object == self.object || (*start == 0 && self.head_size > 0);
-            let place = if head { Place::Head } else { Place::Tail(part.object.clone()) };
+            let place = if head { Place::Head } else { Place::Tail(Box::new(part.object.clone())) };
             return Some(Piece { offset: *start, length, place, place_offset: part.offset });
         }
         if offset < self.head_size {

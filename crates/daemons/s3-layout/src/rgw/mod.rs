@@ -237,6 +237,13 @@ impl Rgw {
         }
         cluster.notify_through(&params.control_pool);
         let own = group.zones.get(&params.meta.id).cloned().unwrap_or_default();
+        if own.log_data || group.zones.len() > 1 {
+            return Err(Error::Internal(format!(
+                "the zone {} is one of several; their logs of changes are not written here: use \
+                 radosgw for them",
+                params.meta.name
+            )));
+        }
         let inner = Rc::new(Inner {
             cluster,
             options,

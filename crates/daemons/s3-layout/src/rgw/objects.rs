@@ -649,13 +649,13 @@ impl Inner {
                 head.attrs.insert(Bytes::from_static(convert::ACL), value);
             }
             match &change.tags {
-                Some(tags) if tags.0.is_empty() => {
-                    if head.attrs.contains_key(convert::TAGS) {
-                        op = op.remove_xattr(convert::TAGS);
-                    }
+                Some(tags) if !tags.0.is_empty() => {
+                    op = op.set_xattr(convert::TAGS, &convert::tags_attr(tags));
                 }
-                Some(tags) => op = op.set_xattr(convert::TAGS, &convert::tags_attr(tags)),
-                None => {}
+                Some(_) if head.attrs.contains_key(convert::TAGS) => {
+                    op = op.remove_xattr(convert::TAGS);
+                }
+                _ => {}
             }
             let flags = if object.name.instance.is_empty() { 0 } else { LOG_VERSIONED };
             let hashed = object.name.name.clone();
@@ -921,7 +921,7 @@ impl Writer {
                 } else {
                     let take = chunk.len().min(room - buffer.len());
                     buffer.extend_from_slice(&chunk.split_to(take));
-                    if buffer.len() < room && !(end && !buffer.is_empty()) {
+                    if buffer.len() < room && (!end || buffer.is_empty()) {
                         break;
                     }
                     buffer.split().freeze()

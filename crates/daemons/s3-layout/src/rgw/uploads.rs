@@ -179,7 +179,7 @@ impl Inner {
     /// The object with the first stripe of a part.
     fn first_stripe(part: &PartInfo) -> Option<BucketObject> {
         match part.manifest.next_stripe(0)?.place {
-            Place::Tail(object) => Some(object),
+            Place::Tail(object) => Some(*object),
             Place::Head => None,
         }
     }

@@ -32,7 +32,7 @@ const PENDING_TIMEOUT_SECONDS: u32 = 3600;
 /// A change of the versions of an object.
 enum Change {
     /// A version becomes the current one; with what is known of it if it is a delete marker.
-    Link(Option<EntryMeta>),
+    Link(Option<Box<EntryMeta>>),
     /// A version is removed.
     Unlink,
 }
@@ -67,7 +67,7 @@ impl Inner {
         version: &ObjName,
         marker: Option<EntryMeta>,
     ) -> Result<()> {
-        self.change_versions(bucket, version, Change::Link(marker)).await
+        self.change_versions(bucket, version, Change::Link(marker.map(Box::new))).await
     }
 
     /// Removes a version.
@@ -93,7 +93,7 @@ impl Inner {
                         olh_tag: olh_tag.clone(),
                         delete_marker: marker.is_some(),
                         op_tag,
-                        meta: marker.clone().unwrap_or_default(),
+                        meta: marker.as_deref().cloned().unwrap_or_default(),
                         olh_epoch: 0,
                         log_op: self.log_data,
                         bilog_flags: 0,
