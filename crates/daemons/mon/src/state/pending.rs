@@ -1,6 +1,7 @@
 use super::{Change, ClusterState, Update, diff};
+use denc::{Decode, Encode, Features};
 use std::collections::BTreeMap;
-use types::{IntervalSet, MonMap, OsdMap, PoolId, Utime};
+use types::{IntervalSet, MonMap, OsdMap, OsdMapIncremental, PoolId, Utime};
 
 /// The batch that the leader is putting together.
 ///
@@ -134,20 +135,48 @@ impl Pending {
             }
             if let Some(mut inc) = diff(self.state.osd.map(), &next, removed, purged) {
                 inc.modified = self.now;
-                // Whoever applies it can check that he has what the monitors have.
-                let mut after = (**self.state.osd.map()).clone();
-                if after.apply_incremental(&inc).is_ok() {
-                    inc.full_crc = Some(after.to_bytes_with_crc(denc::Features::ALL).1);
-                }
-                let change = Change::OsdMap(Box::new(inc));
-                match self.state.apply(self.now, change.clone(), &mut Vec::new()) {
-                    Ok(()) => changes.push(change),
-                    Err(e) => tracing::error!("a new OSD map was not taken: {e}"),
+                match as_read(self.state.osd.map(), &inc) {
+                    Ok(inc) => {
+                        let change = Change::OsdMap(Box::new(inc));
+                        match self.state.apply(self.now, change.clone(), &mut Vec::new()) {
+                            Ok(()) => changes.push(change),
+                            Err(e) => tracing::error!("a new OSD map was not taken: {e}"),
+                        }
+                    }
+                    Err(e) => tracing::error!(epoch = inc.epoch.0, "OSD map not proposed: {e}"),
                 }
             }
         }
         (!changes.is_empty()).then_some(Update { now: self.now, changes })
     }
+}
+
+/// An increment as its readers have it, with the checksum of the map that it makes of `base`: an
+/// OSD that gets another one ends. What the encoding does not keep must not be in the leader's map
+/// either. A map that is another one when it is read whole is refused: an OSD that starts reads it
+/// whole, and would end with the next epoch.
+fn as_read(base: &OsdMap, inc: &OsdMapIncremental) -> Result<OsdMapIncremental, String> {
+    let made_of = |inc: &OsdMapIncremental| {
+        let mut map = base.clone();
+        map.apply_incremental(inc).map_err(|e| e.to_string()).map(|()| map)
+    };
+    let mut read =
+        OsdMapIncremental::from_bytes(&inc.to_bytes(Features::ALL)).map_err(|e| e.to_string())?;
+    let after = made_of(&read)?;
+    if made_of(inc)? != after {
+        tracing::error!(
+            epoch = inc.epoch.0,
+            "the encoding does not keep all of what changes in the OSD map; what it keeps is proposed"
+        );
+    }
+    let (bytes, crc) = after.to_bytes_with_crc(Features::ALL);
+    let whole = OsdMap::from_bytes(&bytes).map_err(|e| e.to_string())?;
+    let found = whole.to_bytes_with_crc(Features::ALL).1;
+    if found != crc {
+        return Err(format!("its checksum is {crc}, and {found} after it was read whole"));
+    }
+    read.full_crc = Some(crc);
+    Ok(read)
 }
 
 impl Pending {

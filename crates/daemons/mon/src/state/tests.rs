@@ -392,6 +392,37 @@ fn a_removed_snapshot_is_remembered_after_it_was_purged() {
     assert_eq!(pools::make_snap(&mut p, id, "x"), Err(types::Errno::EINVAL));
 }
 
+/// OSDs compare the checksum of each epoch and end if theirs is another one. A pool's `snap_seq`
+/// without the flag of pool snapshots or that of self-managed ones is a state that no reader of a
+/// map ever has.
+#[test]
+fn the_checksum_is_that_of_the_map_that_readers_have() {
+    use crate::commands::pool as pools;
+    let (s, _) = fresh();
+    let mut follower = s.clone();
+    let mut p = Pending::new(s, Utime::new(2000, 0));
+    let new = pools::NewPool { name: "p", pg_num: 4, size: 2, ..Default::default() };
+    let id = pools::create_pool(&mut p, &conf(), &new).unwrap();
+    let mut osd = (**follower.osd.map()).clone();
+    for step in 0..3 {
+        match step {
+            0 => {}
+            1 => p.osd_mut().pools.get_mut(&id).unwrap().snap_seq = SnapId(7),
+            _ => p.osd_mut().flags ^= types::rados::osdmap_flag::NOUP,
+        }
+        let update = p.close().unwrap();
+        let bytes = update.to_bytes(Features::ALL);
+        assert_eq!(Machine::apply(&mut follower, &bytes, &mut Vec::new()), "\0");
+        same(p.state(), &follower);
+        let inc = follower.osd.incremental(follower.osd.last()).unwrap();
+        let inc = types::OsdMapIncremental::from_bytes(inc).unwrap();
+        osd.apply_incremental_checked(&inc).unwrap();
+        // One that starts now reads the map whole.
+        osd = OsdMap::from_bytes(&osd.to_bytes(Features::ALL)).unwrap();
+    }
+    assert_eq!(osd.pools[&id].snap_seq, SnapId(7));
+}
+
 #[test]
 fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
     use types::Dump;
