@@ -86,7 +86,9 @@ table! {
     PutBucketOwnershipControls => settings::put_ownership;
     DeleteBucketOwnershipControls => settings::delete_ownership;
 
-    GetBucketLifecycle => settings::get_lifecycle, "shows what another gateway has set";
+    GetBucketLifecycle => settings::get_lifecycle;
+    PutBucketLifecycle => settings::put_lifecycle, "without transitions";
+    DeleteBucketLifecycle => settings::delete_lifecycle;
     GetBucketRequestPayment => settings::request_payment, "the bucket's owner pays";
     GetBucketLogging => settings::logging, "there is none";
     GetBucketNotification => settings::notification, "there is none";

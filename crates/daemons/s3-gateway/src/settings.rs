@@ -5,7 +5,9 @@ use crate::call::{Call, Handled};
 use crate::fail::{Fail, Result};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use s3::xml::config::{Cors, Ownership, Permission, PublicAccessBlock, TagSet, Versioning};
+use s3::xml::config::{
+    Cors, Lifecycle, Ownership, Permission, PublicAccessBlock, TagSet, Versioning,
+};
 use s3::xml::{Limits, NAMESPACE, Writer};
 use s3::{ErrorCode, S3Error};
 use s3_layout::Layout;
@@ -168,6 +170,15 @@ pub(crate) async fn get_lifecycle<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     show(call, ErrorCode::NoSuchLifecycleConfiguration, |s| {
         s.lifecycle.as_ref().map(|l| l.to_xml())
     })
+}
+
+pub(crate) async fn put_lifecycle<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    let lifecycle = Lifecycle::parse(&wanted(call).await?)?;
+    change(call, BucketChange::Lifecycle(Some(lifecycle)), StatusCode::OK).await
+}
+
+pub(crate) async fn delete_lifecycle<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    remove(call, BucketChange::Lifecycle(None)).await
 }
 
 /// An empty document of this name: nothing is set, and nothing can be.

@@ -323,7 +323,12 @@ fn uploads_in_parts() {
             .send(&s)
             .await
             .refused(400, "EntityTooSmall");
-        let done = complete(document(&[(1, &one), (2, &two)])).send(&s).await.ok();
+        let right = || complete(document(&[(1, &one), (2, &two)]));
+        right().header("x-amz-mp-object-size", "7").send(&s).await.refused(400, "InvalidRequest");
+        right().header("x-amz-checksum-crc32", "AAAAAA==").send(&s).await.refused(400, "BadDigest");
+        let exists = right().header("if-match", "\"x\"");
+        exists.send(&s).await.refused(404, "NoSuchKey");
+        let done = right().header("x-amz-mp-object-size", "5242884").send(&s).await.ok();
         assert!(done.element("ETag").ends_with("-2&quot;"), "{}", done.text());
         let mut sum = Hasher::new(Algorithm::Crc32);
         sum.update(&data);
@@ -335,6 +340,11 @@ fn uploads_in_parts() {
         assert_eq!((got.status, got.text().as_str()), (206, "tail"));
         assert_eq!(got.header("x-amz-mp-parts-count"), "2");
         assert_eq!(got.header("content-range"), "bytes 5242880-5242883/5242884");
+        let tail = ask("HEAD", "/buck/big?partNumber=2").header("x-amz-checksum-mode", "ENABLED");
+        let mut sum_of_tail = Hasher::new(Algorithm::Crc32);
+        sum_of_tail.update(b"tail");
+        let tail = tail.send(&s).await;
+        assert_eq!(tail.header("x-amz-checksum-crc32"), sum_of_tail.finish().text());
         let head = ask("HEAD", "/buck/big").header("x-amz-checksum-mode", "ENABLED").send(&s).await;
         assert_eq!(head.header("x-amz-checksum-type"), "FULL_OBJECT");
         let attributes = ask("GET", "/buck/big?attributes")
@@ -533,6 +543,28 @@ fn tags_and_cors() {
         assert_eq!(got.header("access-control-allow-origin"), "https://b.example");
         let got = ask("GET", "/buck/k").header("origin", "https://b.test").send(&s).await.ok();
         assert_eq!(got.header("access-control-allow-origin"), "");
+    });
+}
+
+#[test]
+fn lifecycle() {
+    run(async {
+        let s = started().await;
+        ask("GET", "/buck?lifecycle").send(&s).await.refused(404, "NoSuchLifecycleConfiguration");
+        let rule = |action: &str| {
+            format!(
+                "<LifecycleConfiguration><Rule><ID>r</ID><Filter><Prefix>a/</Prefix></Filter><Status>Enabled</Status>{action}</Rule></LifecycleConfiguration>"
+            )
+        };
+        let expires = rule("<Expiration><Days>3</Days></Expiration>");
+        ask("PUT", "/buck?lifecycle").body(expires).send(&s).await.ok();
+        let got = ask("GET", "/buck?lifecycle").send(&s).await.ok();
+        assert_eq!((got.element("Days").as_str(), got.element("Prefix").as_str()), ("3", "a/"));
+        let moves =
+            rule("<Transition><Days>3</Days><StorageClass>COLD</StorageClass></Transition>");
+        ask("PUT", "/buck?lifecycle").body(moves).send(&s).await.refused(501, "NotImplemented");
+        assert_eq!(ask("DELETE", "/buck?lifecycle").send(&s).await.status, 204);
+        ask("GET", "/buck?lifecycle").send(&s).await.refused(404, "NoSuchLifecycleConfiguration");
     });
 }
 

@@ -33,6 +33,8 @@ pub enum Command {
     Osd(OsdRole),
     /// Run a manager of a data directory.
     Mgr(MgrRole),
+    /// Run a gateway for S3 in front of a cluster, ours or another of Ceph's.
+    S3(S3),
     /// Show the state of the cluster of a data directory.
     Status(Status),
     /// Decode wire types: show them as JSON, or encode them again.
@@ -73,6 +75,37 @@ pub struct Up {
     /// first.
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=7))]
     pub mons: u16,
+    /// Serve S3, too, on this port of 127.0.0.1. The keys of a first user are in DIR/s3.env.
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7480")]
+    pub s3: Option<u16>,
+}
+
+#[derive(Args, Clone)]
+pub struct S3 {
+    #[command(flatten)]
+    pub role: Role,
+    /// The configuration file of another cluster, in place of a data directory.
+    #[arg(long, value_name = "PATH")]
+    pub conf: Option<PathBuf>,
+    /// The user of the cluster. It needs the rights that `radosgw` needs.
+    #[arg(long, default_value = "client.admin", value_name = "client.NAME")]
+    pub name: String,
+    /// Where to listen. There is no TLS: other hosts are to come through a proxy that has it.
+    #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDR:PORT")]
+    pub bind: SocketAddr,
+    /// Threads; 0 is one for each core.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+    /// A name of the gateway under which buckets stand in host names (BUCKET.NAME).
+    #[arg(long = "domain", value_name = "NAME")]
+    pub domains: Vec<String>,
+    /// Take signatures of version 2, too.
+    #[arg(long)]
+    pub allow_v2: bool,
+    /// Names of new buckets may have capitals and underscores, as with
+    /// `rgw_relaxed_s3_bucket_names`.
+    #[arg(long)]
+    pub relaxed_bucket_names: bool,
 }
 
 #[derive(Args, Clone)]

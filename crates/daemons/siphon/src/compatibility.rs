@@ -102,5 +102,17 @@ pub fn run() -> Result<()> {
         "Methods that `call` runs on an object. A class or method that is not there answers `EOPNOTSUPP`; a class\nthat `osd_class_load_list` does not name, `EPERM`.",
         &classes,
     );
+    let operations: Vec<(String, bool, String)> = s3::Operation::ALL
+        .iter()
+        .map(|o| {
+            let there = s3_gateway::operations::is_there(*o);
+            (o.name().to_owned(), there.is_some(), there.unwrap_or_default().to_owned())
+        })
+        .collect();
+    table(
+        "S3 operations",
+        "Served by `siphon s3` and `siphon up --s3` ([s3.md](s3.md)). One that is not there answers\n`NotImplemented`.",
+        &operations,
+    );
     Ok(())
 }

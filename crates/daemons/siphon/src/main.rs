@@ -5,6 +5,7 @@ mod bootstrap;
 mod cli;
 mod compatibility;
 mod dencode;
+mod gateway;
 mod home;
 mod movement;
 mod nodes;
@@ -65,6 +66,7 @@ fn main() -> std::process::ExitCode {
         cli::Command::Rescue(args) => rescue::run(args),
         cli::Command::Osd(args) => roles::osd(args),
         cli::Command::Mgr(args) => roles::mgr(args),
+        cli::Command::S3(args) => gateway::run(args),
         cli::Command::Status(args) => status::run(args),
         cli::Command::Dencode(args) => dencode::run(args),
         cli::Command::Store(args) => store_tool::run(args),

@@ -6,6 +6,7 @@
 
 use crate::bootstrap;
 use crate::cli::Up;
+use crate::gateway;
 use crate::home::{self, ClusterFile, Home};
 use crate::roles::{self, Stop};
 use anyhow::{Context, Result, bail};
@@ -101,6 +102,8 @@ async fn supervise(
     )?;
     let dir = Arc::new(home.dir().to_path_buf());
     let mut threads = roles::Threads::new(stop.clone());
+    // Dropped first: a gateway needs the others until it has ended.
+    let mut gateways = roles::Threads::new(Stop::new());
     for name in roles::mons_here(home.dir(), cluster).into_keys() {
         threads
             .spawn(&format!("mon.{name}"), roles::mon_daemon(dir.clone(), cluster.clone(), name))
@@ -141,9 +144,18 @@ async fn supervise(
         r = healthy => r?,
         r = threads.failed() => return r,
     }
+    if let Some(port) = args.s3 {
+        tokio::select! {
+            r = gateway::start_beside(&mut gateways, home.dir(), port) => r?,
+            r = threads.failed() => return r,
+        }
+    }
     announce(home, cluster, began.elapsed());
     let mon = Rc::new(mon);
-    let r = threads.failed().await;
+    let r = tokio::select! {
+        r = threads.failed() => r,
+        r = gateways.failed() => r,
+    };
     mon.shutdown();
     r
 }

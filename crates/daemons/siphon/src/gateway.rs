@@ -1,0 +1,294 @@
+//! `siphon s3`, and the gateway of `siphon up --s3`: one thread a core, each with a reactor, a
+//! connection to the cluster and a layout of its own. The OSD map is shared.
+
+use crate::bootstrap;
+use crate::cli;
+use crate::home;
+use crate::roles::{Daemon, Stop, Threads};
+use crate::up;
+use anyhow::{Context, Result, bail};
+use auth::AuthName;
+use client::{ClusterConfig, Rados, SharedMap};
+use rand::RngExt;
+use s3_gateway::{Gateway, Options};
+use s3_layout::Layout;
+use s3_layout::api::{AccessKey, User, UserChange, UserId};
+use s3_layout::rgw::Rgw;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the cluster may take to answer when the gateway starts.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The first user of a cluster that `siphon up` makes.
+const FIRST_USER: &str = "first";
+
+/// The file with the first user's keys.
+const ENV_FILE: &str = "s3.env";
+
+/// What all threads of a gateway have in common.
+#[derive(Clone)]
+pub struct Shared {
+    /// The configuration file of the cluster.
+    pub conf: PathBuf,
+    /// The user of the cluster.
+    pub name: AuthName,
+    /// The OSD map.
+    pub map: SharedMap,
+    /// Where the gateway listens.
+    pub bind: SocketAddr,
+    /// How it behaves.
+    pub options: Options,
+}
+
+/// How often the usage log is written (Ceph: `rgw_usage_log_tick_interval`), garbage is removed,
+/// and lifecycle looks at buckets. Gateways share this work by locks in the cluster.
+const USAGE_EVERY: Duration = Duration::from_secs(30);
+const GARBAGE_EVERY: Duration = Duration::from_secs(600);
+const LIFECYCLE_EVERY: Duration = Duration::from_secs(3600);
+/// Seconds of a day.
+const DAY_SECONDS: u64 = 86_400;
+
+/// Work that no request waits for. What concerns the cluster and not the thread is done by the
+/// first one.
+async fn background(layout: Rgw, first: bool) {
+    let usage = async {
+        loop {
+            tokio::time::sleep(USAGE_EVERY).await;
+            if let Err(e) = layout.write_usage().await {
+                tracing::warn!("s3: the usage log: {e}");
+            }
+        }
+    };
+    let garbage = async {
+        loop {
+            tokio::time::sleep(GARBAGE_EVERY).await;
+            if let Err(e) = layout.reclaim(false).await {
+                tracing::warn!("s3: garbage: {e}");
+            }
+        }
+    };
+    let lifecycle = async {
+        loop {
+            tokio::time::sleep(LIFECYCLE_EVERY).await;
+            if let Err(e) = layout.expire(DAY_SECONDS).await {
+                tracing::warn!("s3: lifecycle: {e}");
+            }
+        }
+    };
+    if first {
+        tokio::join!(usage, garbage, lifecycle);
+    } else {
+        usage.await;
+    }
+}
+
+/// A thread of the gateway. `key` is one that the first user must have.
+fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            let config = ClusterConfig::read(&shared.conf, shared.name)?;
+            let rados = Rados::connect_shared(&config, shared.map, PATIENCE)
+                .await
+                .context("the cluster does not answer")?;
+            let layout = Rgw::open(rados.clone(), Default::default())
+                .await
+                .context("the pools of the gateway cannot be opened")?;
+            if let Some(key) = key {
+                first_user(&layout, key).await.context("the first user cannot be made")?;
+            }
+            let listener = s3_gateway::listen(shared.bind).with_context(|| {
+                format!("cannot listen at {}: choose another address or port", shared.bind)
+            })?;
+            let work = tokio::task::spawn_local(background(layout.clone(), first));
+            let gateway = Gateway::new(layout.clone(), shared.options);
+            let _ = ready.send(());
+            gateway.serve(listener, stop.stopped()).await;
+            work.abort();
+            if let Err(e) = layout.write_usage().await {
+                tracing::warn!("s3: the usage log: {e}");
+            }
+            rados.shutdown();
+            Ok(())
+        })
+    })
+}
+
+/// Makes the user that has this key, unless it is there.
+async fn first_user(layout: &impl Layout, key: AccessKey) -> Result<(), s3_layout::Error> {
+    match layout.user_of_key(&key.id).await {
+        Ok(_) => return Ok(()),
+        Err(e) if e.code() == s3::ErrorCode::InvalidAccessKeyId => {}
+        Err(e) => return Err(e),
+    }
+    let id = UserId { tenant: String::new(), id: FIRST_USER.to_owned() };
+    match layout.user(&id).await {
+        // Its file of keys is gone: it gets one more.
+        Ok(user) => {
+            let mut keys = user.keys.clone();
+            keys.push(key);
+            let change = UserChange { keys: Some(keys), ..UserChange::default() };
+            layout.change_user(&id, change).await
+        }
+        Err(e) if e.code() == s3::ErrorCode::NoSuchUser => {
+            let user = User {
+                id,
+                display_name: "First user".to_owned(),
+                keys: vec![key],
+                max_buckets: Some(1000),
+                ..User::default()
+            };
+            layout.create_user(&user).await
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Starts the threads of a gateway. The first one makes what is missing for all.
+pub async fn start(
+    threads: &mut Threads,
+    shared: &Shared,
+    count: usize,
+    key: Option<AccessKey>,
+) -> Result<()> {
+    threads.spawn("s3-0", daemon(shared.clone(), true, key)).await?;
+    for i in 1..count {
+        threads.spawn(&format!("s3-{i}"), daemon(shared.clone(), false, None)).await?;
+    }
+    Ok(())
+}
+
+/// Threads of a gateway: as asked for, or one for each core.
+fn threads_of(asked: usize) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    }
+}
+
+/// The gateway of `siphon up`. What is printed says how to use it.
+pub async fn start_beside(threads: &mut Threads, dir: &Path, port: u16) -> Result<()> {
+    let bind = SocketAddr::from(([127, 0, 0, 1], port));
+    let path = dir.join(ENV_FILE);
+    let key = match std::fs::read_to_string(&path) {
+        Ok(text) => key_of(&text).with_context(|| {
+            format!(
+                "{} has no AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: repair or remove it",
+                path.display()
+            )
+        })?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => new_key(),
+        Err(e) => return Err(home::explain(&path, e)),
+    };
+    // The file is there before the user: keys that stand nowhere would be no use.
+    home::write_durably(&path, env_text(bind, &key).as_bytes(), modes::SECRET)?;
+    let shared = Shared {
+        conf: dir.join("ceph.conf"),
+        name: bootstrap::admin(),
+        map: SharedMap::new(),
+        bind,
+        options: Options::default(),
+    };
+    start(threads, &shared, 1, Some(key)).await?;
+    println!("{}", how_to(bind, &path));
+    Ok(())
+}
+
+fn how_to(bind: SocketAddr, path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "S3 is served at http://{bind}, keys of a first user are in {path}. Try:\n  . {path}\n  aws s3 mb s3://mybucket\n  s3cmd --no-ssl --host={bind} --host-bucket={bind} ls\n  rclone lsd \":s3,provider=Ceph,env_auth,endpoint='http://{bind}':\""
+    )
+}
+
+fn env_text(bind: SocketAddr, key: &AccessKey) -> String {
+    format!(
+        "export AWS_ENDPOINT_URL=http://{bind}\nexport AWS_ACCESS_KEY_ID={}\nexport AWS_SECRET_ACCESS_KEY={}\n",
+        key.id, key.secret
+    )
+}
+
+fn key_of(text: &str) -> Option<AccessKey> {
+    let values: BTreeMap<&str, &str> = text
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("export ").unwrap_or(l.trim()).split_once('='))
+        .collect();
+    let get = |name| values.get(name).filter(|v| !v.is_empty()).map(|v| (*v).to_owned());
+    Some(AccessKey {
+        id: get("AWS_ACCESS_KEY_ID")?,
+        secret: get("AWS_SECRET_ACCESS_KEY")?,
+        subuser: String::new(),
+    })
+}
+
+/// A key as Ceph's tools make them: 20 capitals and digits, and 40 letters and digits.
+fn new_key() -> AccessKey {
+    const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut rng = rand::rng();
+    let mut text = |letters: &[u8], count: usize| -> String {
+        (0..count).map(|_| char::from(letters[rng.random_range(0..letters.len())])).collect()
+    };
+    AccessKey { id: text(&LETTERS[..36], 20), secret: text(LETTERS, 40), subuser: String::new() }
+}
+
+/// `siphon s3`.
+pub fn run(args: cli::S3) -> Result<()> {
+    up::raise_file_limit();
+    let conf = match &args.conf {
+        Some(conf) => conf.clone(),
+        None => args.role.data_dir.join("ceph.conf"),
+    };
+    if !conf.exists() {
+        bail!(
+            "{} is not there: name the cluster's data directory with --data-dir, or its ceph.conf with --conf",
+            conf.display()
+        );
+    }
+    let name: AuthName = args
+        .name
+        .parse()
+        .ok()
+        .with_context(|| format!("client.NAME was expected, found {:?}", args.name))?;
+    let mut options =
+        Options { domains: args.domains, allow_v2: args.allow_v2, ..Options::default() };
+    options.relaxed_bucket_names = args.relaxed_bucket_names;
+    let count = threads_of(args.threads);
+    let shared = Shared { conf, name, map: SharedMap::new(), bind: args.bind, options };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut threads = Threads::new(Stop::new());
+    runtime.block_on(async {
+        tokio::select! {
+            r = start(&mut threads, &shared, count, None) => r?,
+            r = up::interrupted() => return r,
+        }
+        println!("S3 is served at http://{} by {count} threads.", shared.bind);
+        tokio::select! {
+            r = threads.failed() => r,
+            r = up::interrupted() => r,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_their_file() {
+        let key = new_key();
+        assert_eq!((key.id.len(), key.secret.len()), (20, 40));
+        assert_ne!(new_key().secret, key.secret);
+        let text = env_text("127.0.0.1:7480".parse().unwrap(), &key);
+        assert!(key_of(&text).is_some_and(|k| k == key));
+        assert!(key_of(&text.replace("export ", "")).is_some_and(|k| k == key));
+        assert!(key_of("AWS_ACCESS_KEY_ID=x\n").is_none());
+    }
+
+    #[test]
+    fn what_is_printed_names_the_file_and_no_secret() {
+        let text = how_to("127.0.0.1:1".parse().unwrap(), Path::new("/d/s3.env"));
+        assert!(text.contains(". /d/s3.env") && !text.contains("SECRET"));
+    }
+}
