@@ -2,8 +2,8 @@
 //!
 //! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`,
 //! which carries the payload of a write or a push untouched, so that it is never copied. The tag of
-//! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub, 50 and
-//! 51 to reads of shards.
+//! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub, 50 to
+//! 52 to shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -375,6 +375,9 @@ pub enum PeerMsg {
         /// With its counts.
         scrub: ScrubSummary,
     },
+    /// Primary tells a copy that does not take part to take back what it has after this version: it
+    /// may be read then.
+    RollBack(Eversion),
     /// Primary reads a shard of an object.
     ReadShard {
         /// Goes into the answer.
@@ -555,6 +558,10 @@ impl PeerMsg {
                 history.encode(&mut out, f);
                 scrub.encode(&mut out, f);
             }
+            Self::RollBack(to) => {
+                out.put_u8(52);
+                to.encode(&mut out, f);
+            }
             Self::ReadShard { id, query } => {
                 out.put_u8(50);
                 id.encode(&mut out, f);
@@ -666,6 +673,7 @@ impl PeerMsg {
             },
             45 => Self::ScanResult { id: r.get()?, map: Box::new(r.get()?) },
             46 => Self::Scrubbed { history: r.get()?, scrub: r.get()? },
+            52 => Self::RollBack(r.get()?),
             50 => Self::ReadShard { id: r.get()?, query: Box::new(r.get()?) },
             51 => {
                 let id = r.get()?;

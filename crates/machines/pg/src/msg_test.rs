@@ -119,6 +119,7 @@ fn samples() -> Vec<PeerMsg> {
         left: 6_000_000_000,
     };
     vec![
+        PeerMsg::RollBack(version(2)),
         PeerMsg::ReadShard { id: 7, query: Box::new(query) },
         PeerMsg::ShardRead { id: 7, answer: ShardAnswer::Bytes(Box::new(bytes)) },
         PeerMsg::ShardRead { id: 8, answer: ShardAnswer::Lacks { version: version(1) } },

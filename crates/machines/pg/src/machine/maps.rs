@@ -279,6 +279,7 @@ impl Pg {
             }
             PeerMsg::ScanResult { id, map } if self.is_primary() => self.take_scan(from, id, *map),
             PeerMsg::Scrubbed { history, scrub } if primary => self.handle_scrubbed(history, scrub),
+            PeerMsg::RollBack(to) if primary => self.handle_roll_back(to),
             PeerMsg::ReadShard { id, query } if primary => {
                 self.handle_read_shard(from, header.sent, id, *query)
             }

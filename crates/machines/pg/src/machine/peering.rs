@@ -397,9 +397,11 @@ impl Pg {
                 auth.stats_invalid |= !divergent.is_empty();
                 self.merge_log(common, &auth, &log.entries);
                 let undo: BTreeSet<Eversion> = undo.into_iter().collect();
-                self.with_terms(from, &undo, |terms| {
-                    merge::merge(&mut missing, &info.last_backfill, head, &divergent, &[], terms);
+                let out = self.with_terms(from, &undo, |terms| {
+                    merge::merge(&mut missing, &info.last_backfill, head, &divergent, &[], terms)
                 });
+                let mut info = info;
+                self.take_back_elsewhere(from, &mut info, head, &out);
                 let mut peer = Peer::new(info, self.map.up_from(from.osd));
                 peer.missing = Some(missing);
                 peer.common = self.info.last_update;
@@ -575,15 +577,46 @@ impl Pg {
         let learn = self.log.after(common).entries;
         let undo: BTreeSet<Eversion> = undo.into_iter().collect();
         let divergent = &log.entries[at..];
-        self.with_terms(from, &undo, |terms| {
-            merge::merge(&mut missing, &info.last_backfill, common, divergent, &learn, terms);
+        let out = self.with_terms(from, &undo, |terms| {
+            merge::merge(&mut missing, &info.last_backfill, common, divergent, &learn, terms)
         });
+        let mut info = info;
+        self.take_back_elsewhere(from, &mut info, common, &out);
         let up_from = self.map.up_from(from.osd);
         let peer = self.peers.entry(from).or_insert_with(|| Peer::new(info.clone(), up_from));
         peer.info = info;
         peer.common = common;
         peer.missing = Some(missing);
         true
+    }
+
+    /// A copy that does not act has changes that are to be taken back, and is not activated, which
+    /// would do that. They were not acknowledged, so that they need not count whatever comes.
+    fn take_back_elsewhere(
+        &mut self,
+        copy: PgShard,
+        info: &mut PgInfo,
+        common: Eversion,
+        out: &merge::Outcome,
+    ) {
+        if !out.undo.is_empty() && !self.mapping.acting.contains(&copy) {
+            info.last_update = common;
+            info.last_complete = info.last_complete.min(common);
+            self.send(copy, PeerMsg::RollBack(common));
+        }
+    }
+
+    /// The primary will not have what this copy has after a version.
+    pub(super) fn handle_roll_back(&mut self, to: Eversion) {
+        if self.phase != Phase::Stray
+            || !self.backend().rolls_back()
+            || to >= self.info.last_update
+            || !self.log.has_point(to)
+        {
+            return;
+        }
+        let auth = PgInfo { last_update: to, ..self.info.clone() };
+        self.merge_log(to, &auth, &[]);
     }
 
     /// Asks strays what they lack, because an object has no other source.
