@@ -283,15 +283,23 @@ impl Inner {
     /// watches live. Ends with the layout.
     pub(super) async fn keep_cache(weak: Weak<Inner>) {
         loop {
-            let Some(inner) = weak.upgrade() else { return };
+            let Some(inner) = weak.upgrade().filter(|i| !i.closed.get()) else { return };
             let failed = Rc::new(tokio::sync::Notify::new());
             let watches = inner.watch_control(&weak, &failed).await;
-            match &watches {
-                Ok(_) => inner.cache.borrow_mut().enable(true),
+            let watching = watches.is_ok();
+            match watches {
+                Ok(watches) if inner.closed.get() => {
+                    end_watches(watches).await;
+                    return;
+                }
+                Ok(watches) => {
+                    *inner.watches.borrow_mut() = watches;
+                    inner.cache.borrow_mut().enable(true);
+                }
                 Err(e) => tracing::warn!("users and buckets are not cached: {e}"),
             }
             drop(inner);
-            if watches.is_ok() {
+            if watching {
                 loop {
                     let lost = tokio::time::timeout(WATCH_PAUSE, failed.notified()).await.is_ok();
                     if lost {
@@ -303,10 +311,20 @@ impl Inner {
                 }
                 if let Some(inner) = weak.upgrade() {
                     inner.cache.borrow_mut().enable(false);
+                    inner.watches.borrow_mut().clear();
                 }
             }
             tokio::time::sleep(WATCH_PAUSE).await;
         }
+    }
+
+    /// Ends what runs in the background, and writes what was noted.
+    pub(super) async fn close(&self) -> Result<()> {
+        self.closed.set(true);
+        self.cache.borrow_mut().enable(false);
+        let watches = std::mem::take(&mut *self.watches.borrow_mut());
+        end_watches(watches).await;
+        self.write_usage().await
     }
 
     async fn watch_control(
@@ -334,5 +352,14 @@ impl Inner {
             watches.push(io.watch(&name, Duration::ZERO, handler).await?);
         }
         Ok(watches)
+    }
+}
+
+/// Other gateways wait for watches that end without a word.
+async fn end_watches(watches: Vec<client::Watch>) {
+    for watch in watches {
+        if let Err(e) = watch.unwatch().await {
+            tracing::debug!("a watch runs out by itself: {e}");
+        }
     }
 }

@@ -135,6 +135,8 @@ struct Inner {
     next: Cell<u64>,
     cache: RefCell<Cache>,
     usage: RefCell<background::UsageMap>,
+    watches: RefCell<Vec<client::Watch>>,
+    closed: Cell<bool>,
 }
 
 impl Inner {
@@ -254,6 +256,8 @@ impl Rgw {
             next: Cell::new(0),
             cache: RefCell::default(),
             usage: RefCell::default(),
+            watches: RefCell::default(),
+            closed: Cell::new(false),
         });
         tokio::task::spawn_local(Inner::keep_cache(Rc::downgrade(&inner)));
         Ok(Rgw(inner))
@@ -268,6 +272,12 @@ impl Rgw {
     /// Background work.
     pub async fn expire(&self, day_seconds: u64) -> Result<Expired> {
         self.0.expire(day_seconds).await
+    }
+
+    /// Ends the work in the background, and writes noted requests. Without it other gateways wait
+    /// for this one's answers to notifications until the cluster gives it up.
+    pub async fn close(&self) -> Result<()> {
+        self.0.close().await
     }
 
     /// Writes noted requests to the usage log. Background work.
