@@ -12,8 +12,9 @@
 //! ```
 //!
 //! * [`world`]: time and what happens in it. [`client`]: clients, and what they cache.
-//! * [`disk`]: what is at rest. [`model`]: what a file system is.
+//! * [`bench`]: one request at a time. [`disk`]: what is at rest. [`model`]: what a file system is.
 
+pub mod bench;
 pub mod client;
 pub mod disk;
 pub mod model;

@@ -33,6 +33,27 @@ fn seeds() {
         }
     }
     eprintln!("{count} seeds, {answered} answers, {local} by clients alone, {marks:?}");
+    if count >= 200 {
+        // The hard cases were reached.
+        for what in [
+            "answered again",
+            "cached absence",
+            "cached attributes",
+            "cached name",
+            "changed attributes",
+            "crashed",
+            "died",
+            "evicted",
+            "flushed",
+            "purged",
+            "read",
+            "revoked",
+            "undone",
+            "wrote",
+        ] {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
 }
 
 #[test]

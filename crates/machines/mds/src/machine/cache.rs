@@ -5,7 +5,7 @@
 
 use super::capability::{Cap, Need};
 use super::{Exec, Have, Mds, OpId, Stop, fail};
-use crate::action::Action;
+use crate::action::{Action, SessionMessage};
 use crate::conf::Bug;
 use crate::event::Token;
 use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name};
@@ -116,6 +116,12 @@ pub(crate) enum Fetch {
 
 /// Directories with so many entries are read whole when one of them is wanted.
 const READ_WHOLE: i64 = 256;
+
+/// Clients are asked to drop inodes at most so often, in nanoseconds.
+const RECALL_EVERY: u64 = 1_000_000_000;
+
+/// A client with fewer inodes is not asked for any.
+const RECALL_MIN: usize = 100;
 
 /// More directories above each other are a ring.
 const DEPTH_MAX: usize = 4_096;
@@ -459,5 +465,31 @@ impl Mds {
                 self.dirs.remove(&DirFrag::whole(ino));
             }
         }
+        self.recall();
+    }
+
+    /// Asks clients to drop inodes while there are too many entries of which none may go: those
+    /// that have the most, and at most once a while.
+    fn recall(&mut self) {
+        let due = self.recalled.is_none_or(|at| self.now >= at + RECALL_EVERY);
+        if self.queue.len() <= self.conf.cache_entries_max || !due {
+            return;
+        }
+        let most = self.sessions.values().map(|s| s.inodes.len()).max().unwrap_or(0);
+        if most < RECALL_MIN {
+            return;
+        }
+        self.recalled = Some(self.now);
+        let many: Vec<(ClientId, u64)> = self
+            .sessions
+            .iter()
+            .filter(|(_, s)| s.inodes.len() >= RECALL_MIN && s.inodes.len() * 2 >= most)
+            .map(|(c, s)| (*c, (s.inodes.len() - s.inodes.len() / 4) as u64))
+            .collect();
+        for (client, max_caps) in many {
+            let message = SessionMessage::Recall { max_caps };
+            self.tell(client, Batch(0), Action::Session(client, message));
+        }
+        self.release_output();
     }
 }

@@ -162,6 +162,8 @@ pub struct Mds {
     with_output: BTreeSet<ClientId>,
     claims: BTreeMap<Ino, BTreeMap<ClientId, crate::event::Claim>>,
     evicting: BTreeMap<Token, ClientId>,
+    /// When clients were last asked to drop inodes.
+    recalled: Option<Steady>,
     out: VecDeque<Action>,
     wake_at: Option<Steady>,
     history: Vec<Executed>,
@@ -239,6 +241,7 @@ impl Mds {
             with_output: BTreeSet::new(),
             claims: BTreeMap::new(),
             evicting: BTreeMap::new(),
+            recalled: None,
             out: VecDeque::new(),
             wake_at: None,
             history: Vec::new(),

@@ -1,0 +1,187 @@
+//! A server, a disk that does at once what it is told, and clients that give back at once what they
+//! are asked for: for tests of single requests.
+
+use crate::disk::Disk;
+use mds::{
+    Action, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds, Name, Op, Reply,
+    Request, SessionEvent,
+};
+use std::collections::BTreeMap;
+use types::{Errno, Utime};
+
+/// A server and its disk.
+#[derive(Debug)]
+pub struct Bench {
+    /// The server.
+    pub mds: Mds,
+    /// What is at rest.
+    pub disk: Disk,
+    /// The time.
+    pub now: u64,
+    /// What clients were told, and when.
+    pub told: Vec<(u64, ClientId, Action)>,
+    tid: u64,
+    wake: Option<u64>,
+}
+
+impl Bench {
+    /// A configuration with one data pool, 1.
+    pub fn conf() -> Conf {
+        let layout = Layout {
+            stripe_unit: 65_536,
+            stripe_count: 1,
+            object_size: 65_536,
+            pool: 1,
+            namespace: String::new(),
+        };
+        Conf { layout, data_pools: vec![1], ..Conf::default() }
+    }
+
+    /// A new file system with a client, 1, that has a session.
+    pub fn new(conf: Conf) -> Bench {
+        let mds = Mds::create(conf, 0, Utime::new(1, 0));
+        let mut bench =
+            Bench { mds, disk: Disk::default(), now: 0, told: Vec::new(), tid: 0, wake: None };
+        bench.settle();
+        bench.open(1);
+        bench
+    }
+
+    /// Kills the server, and has another one read its log.
+    pub fn restart(&mut self, conf: Conf) {
+        let mut replay = Mds::replay(conf, self.disk.tables.clone());
+        for (batch, bytes) in &self.disk.log {
+            replay.batch(*batch, bytes).expect("the log is whole");
+        }
+        self.mds = replay.finish(self.now, self.disk.trimmed);
+        self.wake = None;
+        self.settle();
+    }
+
+    /// Opens a session.
+    pub fn open(&mut self, client: u64) {
+        self.event(Event::Session(ClientId(client), SessionEvent::Open));
+    }
+
+    /// Gives the server an event, and does what it says.
+    pub fn event(&mut self, event: Event) {
+        self.mds.handle(self.now, event);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some(action) = self.mds.poll() {
+            let answer = self.act(action);
+            if let Some(event) = answer {
+                self.mds.handle(self.now, event);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
+        if let Some(token) = self.disk.apply(&action) {
+            return Some(Event::Done(token));
+        }
+        let none = BTreeMap::new();
+        match action {
+            Action::Append(batch, _) => Some(Event::Appended(batch)),
+            Action::Blocklist { token, .. } => Some(Event::Done(token)),
+            Action::Caps(client, ref message) if message.op == CapsOp::Revoke => {
+                let update = CapsUpdate {
+                    ino: message.inode.ino,
+                    cap_id: message.cap_id,
+                    seq: message.seq,
+                    issue_seq: message.seq,
+                    caps: message.caps,
+                    wanted: message.wanted,
+                    ..CapsUpdate::default()
+                };
+                self.told.push((self.now, client, action));
+                Some(Event::Caps(client, update))
+            }
+            Action::Reply(client, _) | Action::Caps(client, _) | Action::Session(client, _) => {
+                self.told.push((self.now, client, action));
+                None
+            }
+            Action::ReadPage { token, dir, after, max } => {
+                use std::ops::Bound::{Excluded, Unbounded};
+                let d = self.disk.dirs.get(&dir).unwrap_or(&none);
+                let from = after.as_ref().map_or(Unbounded, Excluded);
+                let mut all = d
+                    .range::<Name, _>((from, Unbounded))
+                    .map(|(name, dentry)| (name.clone(), dentry.clone()));
+                let page: Vec<_> = all.by_ref().take(max as usize).collect();
+                Some(Event::Page(token, Ok((page, all.next().is_none()))))
+            }
+            Action::ReadEntry { token, dir, name } => {
+                let d = self.disk.dirs.get(&dir).unwrap_or(&none);
+                Some(Event::Entry(token, Ok(d.get(&name).cloned())))
+            }
+            Action::ReadBase { token, ino } => {
+                let inode = self.disk.base.get(&ino).cloned().map(Box::new);
+                Some(Event::Base(token, inode.ok_or(Errno::EIO.0)))
+            }
+            Action::ReadBacktrace { token, ino } => {
+                Some(Event::Backtrace(token, Ok(self.disk.traces.get(&ino).cloned())))
+            }
+            Action::Probe { token, inode, max } => {
+                let size = self.disk.data.get(&inode.ino).copied().unwrap_or(0).min(max);
+                Some(Event::Probed(token, Ok((size, None))))
+            }
+            Action::WakeAt(at) => {
+                self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Lets time pass: the server wakes when it likes to.
+    pub fn pass(&mut self, until: u64) {
+        while let Some(at) = self.wake.filter(|at| *at <= until) {
+            self.wake = None;
+            self.now = self.now.max(at);
+            self.event(Event::Wake);
+        }
+        self.now = until;
+    }
+
+    /// Sends a request. Says its number.
+    pub fn send(&mut self, client: u64, dir: Ino, name: &str, from: (Ino, &str), op: Op) -> u64 {
+        self.tid += 1;
+        let at = |ino, path: &str| FilePath { ino, path: Name::copy_from_slice(path.as_bytes()) };
+        let request = Request {
+            tid: self.tid,
+            oldest_tid: 0,
+            uid: 0,
+            gid: 0,
+            stamp: Utime::new(100 + self.tid as u32, 0),
+            path: at(dir, name),
+            path2: at(from.0, from.1),
+            releases: Vec::new(),
+            op,
+        };
+        self.event(Event::Request(ClientId(client), request));
+        self.tid
+    }
+
+    /// The answer to a request, if there is one.
+    pub fn answer(&self, tid: u64) -> Option<&Reply> {
+        self.told.iter().find_map(|(_, _, action)| match action {
+            Action::Reply(_, reply) if reply.tid == tid => Some(&**reply),
+            _ => None,
+        })
+    }
+
+    /// Sends a request of client 1, which is answered at once.
+    pub fn ask(&mut self, dir: Ino, name: &str, op: Op) -> Reply {
+        let tid = self.send(1, dir, name, (Ino(0), ""), op);
+        self.answer(tid).expect("an answer at once").clone()
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, dir: Ino, name: &str) -> Ino {
+        let reply = self.ask(dir, name, Op::Mkdir { mode: 0o755 });
+        reply.target.expect("a directory").inode.ino
+    }
+}

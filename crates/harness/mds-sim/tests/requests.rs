@@ -1,0 +1,269 @@
+//! Single requests: locks, quotas, subvolumes and their ceilings, layouts, logs that are damaged.
+
+use bytes::Bytes;
+use mds::{
+    Action, Batch, ClientId, Event, Extra, FileLock, Ino, LayoutHints, LockKind, LockRequest,
+    LockType, Mds, Name, Op, SessionEvent, SessionMessage, SetAttr, Space, Tables, XattrMode, caps,
+};
+use mds_sim::bench::Bench;
+use types::Errno;
+
+const SECOND: u64 = 1_000_000_000;
+const NONE: (Ino, &str) = (Ino(0), "");
+
+fn create() -> Op {
+    Op::Create {
+        mode: 0o644,
+        wanted: 0,
+        exclusive: true,
+        truncate: false,
+        layout: LayoutHints::default(),
+    }
+}
+
+fn set(name: &'static str, value: &'static str) -> Op {
+    Op::Setxattr {
+        name: Name::from_static(name.as_bytes()),
+        value: Bytes::from_static(value.as_bytes()),
+        mode: XattrMode::Any,
+    }
+}
+
+fn lock(kind: LockType, owner: u64, start: u64, length: u64, wait: bool) -> Op {
+    let lock = FileLock { start, length, client: ClientId(0), owner, pid: owner, kind };
+    Op::SetLock(LockRequest { rule: LockKind::Posix, lock, wait, interrupt: false })
+}
+
+#[test]
+fn a_lock_waits_for_the_range_that_it_needs() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let ino = b.ask(Ino::ROOT, "f", create()).target.unwrap().inode.ino;
+    assert_eq!(b.ask(ino, "", lock(LockType::Exclusive, 1, 0, 100, true)).result, 0);
+    let other = b.send(2, ino, "", NONE, lock(LockType::Exclusive, 9, 100, 10, false));
+    assert_eq!(b.answer(other).unwrap().result, 0);
+    let busy = b.send(2, ino, "", NONE, lock(LockType::Shared, 9, 40, 10, false));
+    assert_eq!(b.answer(busy).unwrap().result, -Errno::EAGAIN.0);
+    let waits = b.send(2, ino, "", NONE, lock(LockType::Shared, 9, 40, 10, true));
+    assert_eq!(b.answer(waits), None);
+    // The two would wait for each other.
+    assert_eq!(
+        b.ask(ino, "", lock(LockType::Exclusive, 1, 105, 1, true)).result,
+        -Errno::EDEADLK.0
+    );
+    // A part of the range that is not needed comes back: nothing changes for the other.
+    assert_eq!(b.ask(ino, "", lock(LockType::Unlock, 1, 0, 40, false)).result, 0);
+    assert_eq!(b.answer(waits), None);
+    assert_eq!(b.ask(ino, "", lock(LockType::Unlock, 1, 40, 10, false)).result, 0);
+    assert_eq!(b.answer(waits).unwrap().result, 0);
+    let Op::SetLock(ask) = lock(LockType::Exclusive, 7, 45, 1, false) else { unreachable!() };
+    let held = b.ask(ino, "", Op::GetLock(ask));
+    let Extra::Lock(_, held) = held.extra else { panic!("{held:?}") };
+    assert_eq!((held.client, held.start, held.length), (ClientId(2), 40, 10));
+}
+
+#[test]
+fn locks_of_a_client_go_with_its_session() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let ino = b.ask(Ino::ROOT, "f", create()).target.unwrap().inode.ino;
+    let held = b.send(2, ino, "", NONE, lock(LockType::Exclusive, 1, 0, 0, true));
+    assert_eq!(b.answer(held).unwrap().result, 0);
+    let waits = b.send(1, ino, "", NONE, lock(LockType::Exclusive, 1, 5, 1, true));
+    assert_eq!(b.answer(waits), None);
+    b.event(Event::Session(ClientId(2), SessionEvent::Close { seq: 0 }));
+    assert_eq!(b.answer(waits).unwrap().result, 0);
+}
+
+#[test]
+fn a_quota_of_files_counts_what_is_below() {
+    let mut b = Bench::new(Bench::conf());
+    let dir = b.mkdir(Ino::ROOT, "q");
+    // The directory itself is one.
+    assert_eq!(b.ask(dir, "", set("ceph.quota.max_files", "3")).result, 0);
+    let sub = b.mkdir(dir, "sub");
+    assert_eq!(b.ask(sub, "a", create()).result, 0);
+    assert_eq!(b.ask(sub, "b", create()).result, -Errno::EDQUOT.0);
+    assert_eq!(b.ask(Ino::ROOT, "b", create()).result, 0);
+    let tid = b.send(1, sub, "b", (Ino::ROOT, "b"), Op::Rename);
+    assert_eq!(b.answer(tid).unwrap().result, -Errno::EDQUOT.0);
+    assert_eq!(b.ask(sub, "a", Op::Unlink).result, 0);
+    assert_eq!(b.ask(sub, "b", create()).result, 0);
+}
+
+#[test]
+fn a_quota_of_bytes_bounds_what_a_writer_is_granted() {
+    let mut b = Bench::new(Bench::conf());
+    let dir = b.mkdir(Ino::ROOT, "q");
+    assert_eq!(b.ask(dir, "", set("ceph.quota", "max_bytes=100000")).result, 0);
+    let wanted = caps::for_mode(true, true, false);
+    let layout = LayoutHints::default();
+    let op = Op::Create { mode: 0o644, wanted, exclusive: true, truncate: false, layout };
+    let stat = b.ask(dir, "f", op).target.unwrap();
+    let update = mds::CapsUpdate {
+        ino: stat.inode.ino,
+        cap_id: stat.cap.cap_id,
+        seq: stat.cap.seq,
+        issue_seq: stat.cap.seq,
+        caps: stat.cap.caps,
+        wanted,
+        max_size: 1 << 30,
+        ..mds::CapsUpdate::default()
+    };
+    b.event(Event::Caps(ClientId(1), update));
+    let granted = b.told.iter().rev().find_map(|(_, _, a)| match a {
+        Action::Caps(_, m) => Some(m.max_size),
+        _ => None,
+    });
+    // 100,000 bytes are in two objects of 65,536.
+    assert_eq!(granted, Some(131_072));
+    let size = SetAttr { size: Some(100_001), ..SetAttr::default() };
+    let other = b.ask(dir, "g", create()).target.unwrap().inode.ino;
+    assert_eq!(b.ask(other, "", Op::Setattr(size)).result, -Errno::EDQUOT.0);
+}
+
+#[test]
+fn a_subvolume_has_numbers_of_its_own_and_is_left_by_no_rename() {
+    let mut b = Bench::new(Bench::conf());
+    let dir = b.mkdir(Ino::ROOT, "s");
+    assert_eq!(b.ask(dir, "", set("ceph.dir.subvolume", "1")).result, 0);
+    let sub = b.mkdir(dir, "sub");
+    let file = b.ask(sub, "f", create()).target.unwrap().inode.ino;
+    assert_eq!((sub.space(), file.space()), (Space::FIRST, Space::FIRST));
+    assert_eq!(dir.space(), Space::COMMON);
+    for (from, to) in [((sub, "f"), Ino::ROOT), ((Ino::ROOT, "o"), sub)] {
+        b.ask(Ino::ROOT, "o", create());
+        for op in [Op::Rename, Op::Link] {
+            // The old name of a link is the inode.
+            let path2 = match (&op, from.1) {
+                (Op::Link, "f") => (file, ""),
+                _ => from,
+            };
+            let tid = b.send(1, to, "n", path2, op);
+            assert_eq!(b.answer(tid).unwrap().result, -Errno::EXDEV.0);
+        }
+    }
+    assert_eq!(b.ask(sub, "", set("ceph.dir.subvolume", "1")).result, -Errno::ENOTEMPTY.0);
+    b.restart(Bench::conf());
+    b.event(Event::Reconnected(ClientId(1)));
+    assert!(b.mds.is_active());
+    let more = b.ask(sub, "g", create()).target.unwrap().inode.ino;
+    assert_eq!(more.0, file.0 + 1);
+}
+
+#[test]
+fn a_ceiling_of_a_subvolume_is_shared_by_its_clients() {
+    let mut b = Bench::new(Bench::conf());
+    let dir = b.mkdir(Ino::ROOT, "s");
+    assert_eq!(b.ask(dir, "", set("ceph.dir.subvolume", "1")).result, 0);
+    let sub = b.mkdir(dir, "sub");
+    let other = b.mkdir(Ino::ROOT, "other");
+    let ceiling = qos::Pace { iops_milli: 100_000, bps: 0 };
+    let spec = qos::TenantSpec { ceiling, ..qos::TenantSpec::default() };
+    b.event(Event::Tenant(Space::FIRST.0.into(), spec));
+    let clients = 5;
+    for client in 2..=clients {
+        b.open(client);
+    }
+    let getattr = Op::Getattr { mask: 0 };
+    let tids: Vec<u64> =
+        (0..500).map(|i| b.send(1 + i % clients, sub, "", NONE, getattr.clone())).collect();
+    let free = b.send(1, other, "", NONE, getattr.clone());
+    assert!(b.answer(free).is_some(), "others do not wait for the subvolume");
+    b.pass(2 * SECOND);
+    let answered = tids.iter().filter(|t| b.answer(**t).is_some()).count();
+    assert!((200..=204).contains(&answered), "{answered} in two seconds at 100 a second");
+}
+
+#[test]
+fn a_layout_is_of_a_data_pool_and_of_empty_files() {
+    let mut b = Bench::new(Bench::conf());
+    let ino = b.ask(Ino::ROOT, "f", create()).target.unwrap().inode.ino;
+    assert_eq!(b.ask(ino, "", set("ceph.file.layout.pool", "7")).result, -Errno::ENOENT.0);
+    let odd = set("ceph.file.layout.object_size", "1000");
+    assert_eq!(b.ask(ino, "", odd).result, -Errno::EINVAL.0);
+    assert_eq!(b.ask(ino, "", set("ceph.file.layout.object_size", "131072")).result, 0);
+    let size = SetAttr { size: Some(5), ..SetAttr::default() };
+    assert_eq!(b.ask(ino, "", Op::Setattr(size)).result, 0);
+    let late = set("ceph.file.layout.object_size", "65536");
+    assert_eq!(b.ask(ino, "", late).result, -Errno::ENOTEMPTY.0);
+    assert_eq!(b.ask(ino, "", set("ceph.no.such", "1")).result, -Errno::EINVAL.0);
+}
+
+#[test]
+fn clients_that_hold_the_cache_are_asked_to_drop_inodes() {
+    let mut b = Bench::new(mds::Conf { cache_entries_max: 50, ..Bench::conf() });
+    b.open(2);
+    for i in 0..300 {
+        b.ask(Ino::ROOT, &format!("f{i}"), create());
+    }
+    let recalls = |b: &Bench| -> Vec<(ClientId, u64)> {
+        b.told
+            .iter()
+            .filter_map(|(_, c, a)| match a {
+                Action::Session(_, SessionMessage::Recall { max_caps }) => Some((*c, *max_caps)),
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(recalls(&b), [(ClientId(1), 75)]);
+    b.pass(2 * SECOND);
+    b.ask(Ino::ROOT, "more", create());
+    assert_eq!(recalls(&b).last(), Some(&(ClientId(1), 227)));
+    // What clients drop, the server drops when it is at rest.
+    b.event(Event::Flush);
+    let held: Vec<(Ino, u64, u32)> = b
+        .told
+        .iter()
+        .filter_map(|(_, _, a)| match a {
+            Action::Reply(_, r) => {
+                r.target.as_ref().map(|t| (t.inode.ino, t.cap.cap_id, t.cap.seq))
+            }
+            _ => None,
+        })
+        .collect();
+    b.event(Event::CapRelease(ClientId(1), held));
+    for _ in 0..20 {
+        b.event(Event::Wake);
+    }
+    assert!(b.mds.cached_entries() <= 50, "{} entries", b.mds.cached_entries());
+}
+
+#[test]
+fn odd_requests_are_refused() {
+    let mut b = Bench::new(Bench::conf());
+    let long = "x".repeat(256);
+    assert_eq!(b.ask(Ino::ROOT, &long, create()).result, -Errno::ENAMETOOLONG.0);
+    assert_eq!(b.ask(Ino::ROOT, "..", create()).result, -Errno::EINVAL.0);
+    assert_eq!(b.ask(Ino::ROOT, "", create()).result, -Errno::EINVAL.0);
+    for forged in [Ino(0), Ino::MDS_DIR, Ino::stray(3), Ino(1 << 50), Ino(u64::MAX)] {
+        assert_eq!(b.ask(forged, "x", create()).result, -Errno::ESTALE.0, "{forged:?}");
+    }
+    let deep = "a/".repeat(2_100);
+    assert_eq!(b.ask(Ino::ROOT, &deep, Op::Getattr { mask: 0 }).result, -Errno::ENAMETOOLONG.0);
+    // A client without a session is not heard.
+    let tid = b.send(77, Ino::ROOT, "", NONE, Op::Getattr { mask: 0 });
+    assert_eq!(b.answer(tid), None);
+}
+
+#[test]
+fn a_damaged_log_is_refused() {
+    let b = Bench::new(Bench::conf());
+    let (first, bytes) = b.disk.log.iter().next().expect("a batch");
+    let with = |batch: Batch, bytes: Bytes| {
+        Mds::replay(Bench::conf(), Tables::default()).batch(batch, &bytes)
+    };
+    assert!(with(*first, bytes.clone()).is_ok());
+    for i in 0..bytes.len() {
+        let mut bad = bytes.to_vec();
+        bad[i] ^= 1;
+        assert!(with(*first, bad.into()).is_err(), "byte {i}");
+    }
+    for len in 0..bytes.len() {
+        assert!(with(*first, bytes.slice(..len)).is_err(), "cut at {len}");
+    }
+    assert!(with(Batch(first.0 + 1), bytes.clone()).is_err(), "another number");
+    let mut replay = Mds::replay(Bench::conf(), Tables::default());
+    assert!(replay.batch(*first, bytes).is_ok());
+    assert!(replay.batch(*first, bytes).is_err(), "the same again");
+}
