@@ -37,7 +37,7 @@ def raw_objects(gateway, marker):
 
 
 def test_live(gateway):
-    live(gateway)
+    live(gateway, SIPHON_TEST_RADOSGW_ADMIN=shutil.which("radosgw-admin"))
     for bucket in gateway.admin_json("bucket", "list"):
         check_is_clean(gateway, bucket)
     gateway.admin("gc", "process", "--include-all")

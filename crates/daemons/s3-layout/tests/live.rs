@@ -513,7 +513,7 @@ fn changes_that_are_given_up() {
         let none = Conditions::default();
         for n in 0..80u64 {
             let key = format!("k{}", n % 7);
-            let limit = Duration::from_micros(n * 137 % 9000);
+            let limit = Duration::from_micros(n * 1370 % 90_000);
             let mut body = Body::new(bytes(n as usize + 1, 0));
             if n % 3 == 2 {
                 let _ = tokio::time::timeout(limit, rgw.delete(&b, &key, None, &none)).await;
@@ -545,6 +545,42 @@ fn changes_that_are_given_up() {
             }
             assert!(attempt < 50, "{listed:?} are listed, {there:?} are there");
             tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        rgw.close().await.unwrap();
+    });
+}
+
+/// With `SIPHON_TEST_RADOSGW_ADMIN` (the program's path) a bucket is resharded by it, while its
+/// state from before is in use here.
+#[test]
+#[ignore = "needs a cluster"]
+fn a_bucket_that_is_resharded() {
+    let Some(admin) = std::env::var_os("SIPHON_TEST_RADOSGW_ADMIN") else { return };
+    run(async {
+        let rgw = open().await;
+        let (b, user) = bucket(&rgw, "reshard").await;
+        for n in 0..20 {
+            put(&rgw, &b, &user, &format!("k{n:02}"), bytes(n, 0)).await;
+        }
+        let name = b.as_ref().name.name.clone();
+        // Not on this thread: the program waits for its notifications to be answered.
+        let resharded = tokio::task::spawn_blocking(move || {
+            let conf = std::env::var_os("SIPHON_TEST_CEPH_CONF").unwrap();
+            std::process::Command::new(admin)
+                .args(["-n", "client.admin", "bucket", "reshard", "--num-shards=13"])
+                .args(["--yes-i-really-mean-it", "--bucket", &name, "-c"])
+                .arg(conf)
+                .output()
+        });
+        let resharded = resharded.await.unwrap().unwrap();
+        assert!(resharded.status.success(), "{resharded:?}");
+        put(&rgw, &b, &user, "k20", bytes(20, 0)).await;
+        rgw.delete(&b, "k00", None, &Conditions::default()).await.unwrap();
+        let fresh = rgw.bucket(&b.as_ref().name).await.unwrap();
+        for handle in [&b, &fresh] {
+            let list = rgw.list(handle, &List { max: 100, ..List::default() }).await.unwrap();
+            let sizes: Vec<u64> = list.entries.iter().map(|e| e.size).collect();
+            assert_eq!(sizes, (1..=20).collect::<Vec<u64>>());
         }
         rgw.close().await.unwrap();
     });

@@ -25,6 +25,8 @@ const BUSY_RESHARDING: Errno = Errno(2300);
 /// How often an index that is being resharded is asked whether it is done, and how long after.
 const RESHARD_ATTEMPTS: u32 = 40;
 const RESHARD_PAUSE: Duration = Duration::from_millis(500);
+/// How many steps are before those of the caller of [`Inner::on_shard`].
+pub(super) const GUARDS: usize = 2;
 /// Shards that are asked at a time.
 const SHARDS_AT_ONCE: usize = 128;
 /// How many times more entries a shard is asked for before a list fails.
@@ -149,8 +151,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Runs class calls on the shard of a name. Waits while the index is being resharded, and goes
-    /// to the new one then.
+    /// Runs class calls on the shard of a name, behind two steps that guard them
+    /// ([`GUARDS`]). Waits while the index is being resharded, and goes to the new one then.
     pub(super) async fn on_shard(
         &self,
         bucket: &Handle,
@@ -160,7 +162,9 @@ impl Inner {
         let io = self.index_io(bucket).await?;
         for _ in 0..RESHARD_ATTEMPTS {
             let guard = GuardReshardingOp { ret_err: -BUSY_RESHARDING.0 };
-            let op = call(Operation::new(), "rgw", "guard_bucket_resharding", &guard, false);
+            // Without a shard the bucket was resharded or removed: a change must not make one.
+            let op = Operation::new().assert_exists();
+            let op = call(op, "rgw", "guard_bucket_resharding", &guard, false);
             let object = self.shard_object(bucket, self.shard_of(bucket, name));
             match submit(&io, &object, build(op), None).await {
                 Ok(outcome) => return Ok(Ok(outcome)),
@@ -291,12 +295,12 @@ impl Inner {
         name: &ObjName,
     ) -> Result<Option<DirEntry>> {
         let op = BiGetOp { key: name.index_key(), kind: BiType::INSTANCE };
-        let get = |_| call(Operation::new(), "rgw", "bi_get", &op, false);
+        let get = |o| call(o, "rgw", "bi_get", &op, false);
         match self.on_shard(bucket, &name.name, get).await? {
             Err(Errno::ENOENT) => Ok(None),
             Err(e) => Err(failed("reading an entry", e)),
             Ok(outcome) => {
-                let row: BiRow = decoded("a row of an index", &outcome.data(0)?)?;
+                let row: BiRow = decoded("a row of an index", &outcome.data(GUARDS)?)?;
                 Ok(Some(decoded("an entry of an index", &row.entry.data)?))
             }
         }
@@ -311,6 +315,24 @@ impl Inner {
 
     /// Asks all shards.
     async fn list_shards(&self, bucket: &Handle, op: &ListOp) -> Result<Vec<(u32, ListRet)>> {
+        if let Some(answers) = self.ask_shards(bucket, op).await? {
+            return Ok(answers);
+        }
+        // The bucket was resharded since it was looked up.
+        if self.refresh_index(bucket).await?
+            && let Some(answers) = self.ask_shards(bucket, op).await?
+        {
+            return Ok(answers);
+        }
+        Err(Error::Unavailable(format!("{} has lost a part of its index", bucket.info.name)))
+    }
+
+    /// The same; `None` if a shard is not there.
+    async fn ask_shards(
+        &self,
+        bucket: &Handle,
+        op: &ListOp,
+    ) -> Result<Option<Vec<(u32, ListRet)>>> {
         let io = self.index_io(bucket).await?;
         let input = encoded(op);
         let mut answers = Vec::new();
@@ -327,10 +349,13 @@ impl Inner {
             for task in tasks {
                 let (shard, answer) =
                     task.await.map_err(|_| Error::Internal("a list was given up".into()))?;
+                if answer == Err(ClientError::Errno(Errno::ENOENT)) {
+                    return Ok(None);
+                }
                 answers.push((shard, decoded("a page of an index", &answer?)?));
             }
         }
-        Ok(answers)
+        Ok(Some(answers))
     }
 
     /// Lists a page. Entries with changes under way are compared with their objects, and mended.

@@ -9,7 +9,7 @@ use super::Inner;
 use super::bucket::Handle;
 use super::cluster::{call, decoded, encoded, now, random_lower, submit};
 use super::convert;
-use super::index::failed;
+use super::index::{GUARDS, failed};
 use super::objects::{Head, LOG_VERSIONED, RACES_MAX, shown_version};
 use crate::api::{Error, Result};
 use ::rgw::entry::EntryMeta;
@@ -193,8 +193,7 @@ impl Inner {
                 Err(e) => return Err(failed("reading the log of an object's versions", e)),
                 Ok(outcome) => outcome,
             };
-            // Behind the guard against resharding.
-            let ret: ReadOlhLogRet = decoded("a log of versions", &page.data(1)?)?;
+            let ret: ReadOlhLogRet = decoded("a log of versions", &page.data(GUARDS)?)?;
             let Some(last) = ret.log.keys().next_back().copied() else {
                 return self.drop_stale_notes(bucket, name, head).await;
             };
