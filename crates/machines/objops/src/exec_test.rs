@@ -434,8 +434,30 @@ fn sparse_reads_name_what_is_there() {
     let map: BTreeMap<u64, u64> =
         BTreeMap::from_bytes(&t.ok(on_extent(OpCode::MAPEXT, 0, 9000))).unwrap();
     assert_eq!(map, BTreeMap::from([(8192, 808)]));
-    let seq = Extent { length: 10, truncate_seq: 1, ..Extent::default() };
-    assert_eq!(t.err(Op::new(OpCode::SPARSE_READ, seq.into())), Errno::EINVAL);
+}
+
+#[test]
+fn sparse_reads_know_of_truncations_on_their_way() {
+    let mut t = Bench::new();
+    t.ok(write_op(4096, vec![7u8; 8192]));
+    let extents = |t: &mut Bench, offset, length, truncate_seq, truncate_size| {
+        let e = Extent { offset, length, truncate_size, truncate_seq };
+        let mut r = Reader::new(t.ok(Op::new(OpCode::SPARSE_READ, e.into())));
+        let extents: BTreeMap<u64, u64> = r.get().unwrap();
+        let data: Bytes = r.get().unwrap();
+        assert!(data.len() as u64 == extents.values().sum::<u64>() && data.iter().all(|b| *b == 7));
+        extents.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(extents(&mut t, 0, 1 << 20, 1, 5000), [(4096, 904)]);
+    assert_eq!(extents(&mut t, 0, 1 << 20, 1, 4096), []);
+    assert_eq!(extents(&mut t, 4096, 100, 1, 5000), [(4096, 100)], "all of it is before the cut");
+    assert_eq!(extents(&mut t, 6000, 100, 1, 5000), []);
+    assert_eq!(extents(&mut t, 0, 1 << 20, 1, 1 << 20), [(4096, 8192)]);
+    // The object has seen that truncation, or a later one.
+    let done = Extent { offset: 10_000, truncate_seq: 3, truncate_size: 10_000, length: 0 };
+    t.ok(Op::new(OpCode::TRUNCATE, done.into()));
+    assert_eq!(extents(&mut t, 0, 1 << 20, 3, 5000), [(4096, 10_000 - 4096)]);
+    assert_eq!(extents(&mut t, 0, 1 << 20, 4, 5000), [(4096, 904)]);
 }
 
 #[test]
