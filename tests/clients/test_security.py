@@ -2,8 +2,10 @@
 import base64
 import json
 import os
+import socket
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,48 @@ def test_secrets_are_in_no_log_and_no_command_line(siphon_factory, tmp_path):
         assert secret not in log, secret
         assert secret not in lines, secret
         assert secret not in said, secret
+
+
+def listening(pid):
+    """Addresses and ports on which a process takes connections, as the kernel says."""
+    sockets = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(fd)
+        except FileNotFoundError:
+            continue
+        if target.startswith("socket:["):
+            sockets.add(target[len("socket:["):-1])
+    found = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] != "0A" or fields[9] not in sockets:
+                continue
+            host, port = fields[1].split(":")
+            # Words of four bytes in the machine's order.
+            words = [int(host[i:i + 8], 16) for i in range(0, len(host), 8)]
+            raw = b"".join(w.to_bytes(4, sys.byteorder) for w in words)
+            found.add((socket.inet_ntop(family, raw), int(port, 16)))
+    return found
+
+
+def test_a_cluster_listens_on_its_address_and_on_no_other(siphon_factory):
+    c = siphon_factory(osds=2)
+    c.start()
+    try:
+        ends = listening(c.process.pid)
+        assert ("127.0.0.1", c.port) in ends
+        assert {host for host, _ in ends} == {"127.0.0.1"}, ends
+        # What clients are told of is there, and all the rest belongs to OSDs and the manager.
+        client = Cluster(c.conf, "crc")
+        told = {c.port}
+        for osd in client.ceph_json("osd", "dump")["osds"]:
+            for kind in ("public_addrs", "cluster_addrs", "heartbeat_back_addrs", "heartbeat_front_addrs"):
+                told |= {int(a["addr"].rpartition(":")[2]) for a in osd[kind]["addrvec"]}
+        mgr = client.ceph_json("mgr", "dump")
+        told |= {int(a["addr"].rpartition(":")[2]) for a in mgr["active_addrs"]["addrvec"]}
+        told |= {int(url.rstrip("/").rpartition(":")[2]) for url in mgr["services"].values()}
+        assert {port for _, port in ends} == told, (ends, told)
+    finally:
+        assert c.stop() == 0
