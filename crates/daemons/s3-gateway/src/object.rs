@@ -68,7 +68,7 @@ pub(crate) fn kept_headers(headers: &HeaderMap) -> Result<BTreeMap<String, Strin
                 continue;
             }
         }
-        let value = value.join(",");
+        let value = value.join(if name == "content-encoding" { ", " } else { "," });
         bytes += name.len() + value.len();
         kept.insert(name.to_owned(), value);
     }

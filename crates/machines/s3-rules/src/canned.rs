@@ -72,6 +72,8 @@ pub fn acl(canned: Canned, owner: &Account, bucket_owner: &Account) -> Acl {
         }
         Canned::BucketOwnerRead | Canned::BucketOwnerFullControl => {}
     }
+    // Ceph has groups first: they have no id.
+    grants.sort_by_key(|g| matches!(g.grantee, Grantee::User { .. }));
     Acl { owner: owner.id.clone(), owner_name: owner.name.clone(), grants }
 }
 
@@ -90,7 +92,14 @@ pub enum Asked {
 pub fn asked(headers: &HeaderMap) -> Result<Asked> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok());
     let mut grants = Vec::new();
-    for permission in Permission::ALL {
+    // In Ceph's order.
+    for permission in [
+        Permission::Read,
+        Permission::Write,
+        Permission::ReadAcp,
+        Permission::WriteAcp,
+        Permission::FullControl,
+    ] {
         let Some(list) = text(permission.header()) else { continue };
         for one in list.split(',').filter(|o| !o.trim().is_empty()) {
             if grants.len() == Acl::GRANTS_MAX {

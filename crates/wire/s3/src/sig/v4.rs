@@ -297,7 +297,7 @@ impl Claim {
                 .with("X-Amz-Date", time)
                 .with("ServerTime", date::iso8601(now * 1_000_000_000)));
         }
-        if now > begin + expires {
+        if now >= begin + expires {
             return Err(S3Error::new(ErrorCode::AccessDenied, "Request has expired")
                 .with("X-Amz-Expires", expires.to_string())
                 .with("Expires", date::iso8601((begin + expires) * 1_000_000_000))

@@ -74,7 +74,7 @@ impl TagSet {
             root.child("TagSet").ok_or_else(|| malformed("TagSet was expected in Tagging"))?;
         let mut tags = Vec::new();
         for t in set.all("Tag") {
-            tags.push((t.need("Key")?.to_owned(), t.need("Value")?.to_owned()));
+            tags.push((t.need_whole("Key")?.to_owned(), t.need_whole("Value")?.to_owned()));
         }
         TagSet::checked(tags, max)
     }

@@ -37,7 +37,7 @@ impl Delete {
         let mut objects = Vec::new();
         for o in root.all("Object") {
             objects.push(DeleteObject {
-                key: o.need("Key")?.to_owned(),
+                key: o.need_whole("Key")?.to_owned(),
                 version_id: o.text_of("VersionId").filter(|v| !v.is_empty()).map(str::to_owned),
                 etag: o.text_of("ETag").map(|t| etag::unquote(t).to_owned()),
             });

@@ -32,6 +32,8 @@ pub struct Element {
     pub attributes: Vec<(String, String)>,
     /// All text directly inside, without blanks around it.
     pub text: String,
+    /// The text with its blanks, where it has some around it and no elements stand beside it.
+    blank: Option<String>,
     /// The elements inside.
     pub children: Vec<Element>,
 }
@@ -50,6 +52,13 @@ impl Element {
     /// The text of the first child of a name.
     pub fn text_of(&self, name: &str) -> Option<&str> {
         self.child(name).map(|c| c.text.as_str())
+    }
+
+    /// The text of a child that must be there, with blanks around it: for names and values that may
+    /// have some, such as keys.
+    pub fn need_whole(&self, name: &str) -> Result<&str> {
+        let text = self.need(name)?;
+        Ok(self.child(name).and_then(|c| c.blank.as_deref()).unwrap_or(text))
     }
 
     /// The text of a child that must be there.
@@ -141,7 +150,12 @@ pub fn parse(bytes: &[u8], root: &str, limits: Limits) -> Result<Element> {
                 let Some(mut e) = stack.pop() else {
                     return Err(malformed("an end without a begin"));
                 };
-                e.text = e.text.trim().to_owned();
+                let trimmed = e.text.trim();
+                if trimmed.len() < e.text.len() {
+                    let trimmed = trimmed.to_owned();
+                    let whole = std::mem::replace(&mut e.text, trimmed);
+                    e.blank = e.children.is_empty().then_some(whole);
+                }
                 match stack.last_mut() {
                     Some(parent) => parent.children.push(e),
                     None => done = Some(e),
@@ -200,7 +214,7 @@ fn element(start: &quick_xml::events::BytesStart<'_>) -> Result<Element> {
             .map_err(|e| malformed(format!("an attribute of <{name}>: {e}")))?;
         attributes.push((a.key.as_ref().to_owned(), value.into_owned()));
     }
-    Ok(Element { name, attributes, text: String::new(), children: Vec::new() })
+    Ok(Element { name, attributes, ..Element::default() })
 }
 
 #[cfg(test)]
