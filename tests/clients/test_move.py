@@ -162,3 +162,37 @@ def test_a_job_outlives_a_power_cut(cl, process):
     cl.clean()
     assert cl.placed() == before
     cl.whole("data")
+
+
+def test_balance(cl):
+    number = cl.ceph_json("osd", "pool", "get", "data", "pg_num")["pool_id"]
+
+    def counts():
+        up = [osds for pg, osds in cl.placed().items() if pg.startswith(f"{number}.")]
+        return [sum(n in osds for osds in up) for n in range(5)]
+    job = cl.move("start", "balance")["id"]
+    cl.ends(job)
+    cl.clean()
+    # 48 copies on five OSDs of one size: nine or ten of each, within one.
+    assert min(counts()) >= 8 and max(counts()) <= 11, counts()
+    cl.whole("data")
+
+
+def test_another_rule(cl):
+    for n in range(5):
+        cl.ceph("osd", "crush", "move", f"osd.{n}", "root=default", f"host=h{n}")
+    cl.ceph("osd", "crush", "rule", "create-replicated", "hosts", "default", "host")
+    cl.clean()
+    before, rule = cl.placed(), cl.ceph_json("osd", "pool", "get", "data", "crush_rule")["crush_rule"]
+    plan = cl.move("plan", "rule", "data", "hosts")
+    job = cl.move("start", "rule", "data", "hosts", "--pgs", "2")["id"]
+    assert cl.ceph_json("osd", "pool", "get", "data", "crush_rule")["crush_rule"] == "hosts", "each OSD is a host: it comes first"
+    done = cl.ends(job)
+    assert done["bytes_moved"] == plan["bytes"]
+    cl.clean()
+    cl.whole("data")
+    cl.move("undo", str(job))
+    cl.ends(job, "undone")
+    cl.clean()
+    assert cl.placed() == before
+    assert cl.ceph_json("osd", "pool", "get", "data", "crush_rule")["crush_rule"] == rule

@@ -213,6 +213,7 @@ pub fn write(state: &MgrState, monitors: &FromMonitors, name: &str, out: &mut Te
     pools(state, map, out);
     groups(state, map, out);
     jobs(state, out);
+    moves(state, out);
     managers(monitors, name, out);
 }
 
@@ -598,6 +599,27 @@ fn groups(state: &MgrState, map: &OsdMap, out: &mut Text) {
             &format!("Number of {name} objects"),
             n as f64,
         );
+    }
+}
+
+/// The movement job that is open.
+fn moves(state: &MgrState, out: &mut Text) {
+    use crate::balancer::Move;
+    type Value = fn(&Move) -> f64;
+    let metrics: [(&str, &str, Value); 4] = [
+        ("siphon_move_progress", "What part of a movement job is done", |m| m.progress),
+        ("siphon_move_bytes", "Bytes that it moves in all", |m| m.bytes as f64),
+        ("siphon_move_bytes_moved", "Bytes that it has moved", |m| m.bytes_moved as f64),
+        ("siphon_move_running", "Whether it goes on", |m| {
+            f64::from(u8::from(m.state == "running"))
+        }),
+    ];
+    let balancer = state.balancer.borrow();
+    for (metric, help, value) in metrics {
+        out.metric(metric, Kind::Gauge, help);
+        for job in &balancer.moves {
+            out.value(metric, &[("id", &job.id.to_string()), ("what", &job.what)], value(job));
+        }
     }
 }
 

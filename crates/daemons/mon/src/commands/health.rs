@@ -307,7 +307,8 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         .chain(super::health_osd::pool_scrub_flags(map))
         .chain(super::health_osd::too_many_pgs(map, &conf))
         .chain(super::health_osd::near_quota(map, &conf, digest))
-        .chain(super::health_osd::misplaced(&conf, digest));
+        .chain(super::health_osd::misplaced(&conf, digest))
+        .chain(super::moves::stuck(state));
     all.checks.extend(more);
     drop(conf);
     all

@@ -13,7 +13,13 @@ use types::{OsdId, OsdMap};
 /// A check by its code.
 pub(super) type Found = (String, HealthCheck);
 
-fn found(code: &str, severity: u8, summary: String, detail: Vec<String>, count: usize) -> Found {
+pub(super) fn found(
+    code: &str,
+    severity: u8,
+    summary: String,
+    detail: Vec<String>,
+    count: usize,
+) -> Found {
     (code.to_owned(), HealthCheck { severity, summary, detail, count: count as i64 })
 }
 

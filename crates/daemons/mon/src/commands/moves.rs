@@ -439,6 +439,16 @@ fn status(c: &Read<'_>) -> Answer {
     Ok(c.format().reply(|| dump(map, &job, now), || line(map, &job, now)))
 }
 
+/// A movement job that cannot go on by itself.
+pub(super) fn stuck(state: &ClusterState) -> Option<super::health_osd::Found> {
+    let job = moves::open(&state.moves).filter(|j| j.note.starts_with("stuck"))?;
+    let what = describe(state.osd.map(), &job.goal);
+    let detail = vec![format!("movement job {} ({what}) is {}", job.id, job.note)];
+    let summary = "1 movement job is stuck".to_owned();
+    let warn = messages::HealthCheck::WARN;
+    Some(super::health_osd::found("SIPHON_MOVE_STUCK", warn, summary, detail, 1))
+}
+
 /// The open job as `ceph -s` shows it: what it is called, and two lines.
 pub(super) fn event(state: &ClusterState, now: Utime) -> Option<(String, f64, String)> {
     const BAR: usize = 28;

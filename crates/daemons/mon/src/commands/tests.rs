@@ -526,3 +526,140 @@ fn another_osd_of_the_set_may_lead() {
     b.run(old).unwrap();
     assert_eq!(b.errno(set(pg, next)), Errno::EPERM);
 }
+
+/// A cluster of [`with_hosts`] with OSDs that are up and known to the manager.
+fn reporting() -> Bench {
+    let mut b = with_hosts();
+    for osd in &mut b.pending.osd_mut().osds {
+        osd.state |= types::rados::osd_state::UP;
+    }
+    b.pending.close();
+    report(&mut b);
+    b
+}
+
+/// The digest of a cluster in which all that was to move has arrived.
+fn report(b: &mut Bench) {
+    let map = b.pending.osd().clone();
+    let mut d = pgmap::Digest::default();
+    for osd in map.up_osds() {
+        d.osd_epochs.insert(osd, map.epoch);
+        d.usage_by_osd.insert(osd, (1 << 30, 1 << 29));
+    }
+    for (id, pool) in &map.pools {
+        d.group_kib.insert(*id, vec![1024; pool.pg_num as usize]);
+        for pg in (0..pool.pg_num).map(|seed| PgId::new(*id, seed)) {
+            for osd in map.pg_to_raw_upmap(pg) {
+                *d.pgs_by_osd.entry(osd).or_default() += 1;
+            }
+        }
+    }
+    b.stats.digest = Some(Rc::new(d));
+}
+
+#[test]
+fn a_movement_job_is_part_of_the_state() {
+    let mut b = with_hosts();
+    let drain = json!({"prefix": "move start", "verb": "drain", "what": ["osd.0"]});
+    assert_eq!(b.errno(drain.clone()), Errno::EAGAIN, "nothing is known of data");
+    let mut b = reporting();
+    let with = |more: serde_json::Value| {
+        let mut command = drain.clone();
+        command.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        command
+    };
+    for bad in [
+        json!({"what": []}),
+        json!({"what": ["osd.77"]}),
+        json!({"rate": "fast"}),
+        json!({"hours": "25:00-01:00"}),
+        json!({"verb": "rule", "what": ["p"]}),
+        json!({"verb": "balance", "what": ["objects"]}),
+        json!({"pgs": 0}),
+    ] {
+        assert_eq!(b.errno(with(bad.clone())), Errno::EINVAL, "{bad}");
+    }
+    assert_eq!(b.errno(json!({"prefix": "move status"})), Errno::ENOENT);
+    let plan =
+        b.json(json!({"prefix": "move plan", "verb": "drain", "what": ["osd.0"], "rate": "1M"}));
+    let on = |b: &Bench| {
+        (0..8).filter(|s| b.placed(PgId::new(b.pg().pool, *s)).contains(&0)).count() as u64
+    };
+    assert_eq!(plan["pgs"], on(&b));
+    assert_eq!(
+        (plan["bytes"].as_u64(), plan["seconds_at_rate"].as_u64()),
+        (Some(on(&b) << 20), Some(on(&b)))
+    );
+    let id = b.json(with(json!({"pgs": 1, "hours": "00:00-24:00"})))["id"].as_u64().unwrap();
+    assert_eq!(b.errno(drain.clone()), Errno::EBUSY, "one at a time");
+    assert_eq!(b.errno(json!({"prefix": "move rm", "id": id})), Errno::EBUSY);
+    let (mut maps, all) = (0, on(&b));
+    while b.json(json!({"prefix": "move status", "id": id}))["state"] == "running" {
+        let digest = b.stats.digest.clone().unwrap();
+        let line = crate::moves::step(&mut b.pending, &digest);
+        // What is proposed has both: the step of the job, and the map.
+        if let Some(update) = b.pending.close() {
+            let kinds: Vec<_> = update
+                .changes
+                .iter()
+                .map(|c| match c {
+                    crate::state::Change::Move(..) => 'j',
+                    crate::state::Change::OsdMap(_) => 'm',
+                    _ => '?',
+                })
+                .collect();
+            assert!(kinds == ['j'] || kinds == ['j', 'm'], "{kinds:?} {line:?}");
+            maps += u64::from(kinds.len() == 2);
+        }
+        assert!(maps < 50);
+        report(&mut b);
+    }
+    // One map for each group, and one for the change of CRUSH.
+    assert_eq!((maps, on(&b)), (all + 1, 0));
+    assert_eq!(b.pending.osd().crush.item_weight(0), Some(0));
+    let list = b.json(json!({"prefix": "move ls"}));
+    assert_eq!((&list[0]["state"], &list[0]["bytes_moved"]), (&json!("done"), &plan["bytes"]));
+    // A monitor that is started again has it.
+    let job = b.pending.state().moves[&id].clone();
+    let update = crate::state::Update {
+        now: Utime::new(2000, 0),
+        changes: vec![crate::state::Change::Move(id, Some(Box::new((*job).clone())))],
+    };
+    let stored = denc::Encode::to_bytes(&update, denc::Features::ALL);
+    let mut state = ClusterState::default();
+    let mut rows = Vec::new();
+    crate::replica::Machine::apply(&mut state, &stored, &mut rows);
+    let (key, row) = rows.pop().unwrap();
+    let rows = [(key, row.unwrap())].into();
+    let loaded: ClusterState = crate::replica::Machine::load(&rows).unwrap();
+    assert_eq!(loaded.moves[&id], job);
+    // Back again, and forgotten.
+    b.run(json!({"prefix": "move undo", "id": id})).unwrap();
+    assert_eq!(b.pending.osd().crush.item_weight(0), Some(0x10000));
+    while b.json(json!({"prefix": "move status"}))["state"] == "running" {
+        report(&mut b);
+        let digest = b.stats.digest.clone().unwrap();
+        crate::moves::step(&mut b.pending, &digest);
+        b.pending.close();
+    }
+    assert_eq!(on(&b), all);
+    b.run(json!({"prefix": "move rm", "id": id})).unwrap();
+    assert!(b.pending.state().moves.is_empty());
+}
+
+#[test]
+fn a_job_that_is_stuck_is_told() {
+    let mut b = reporting();
+    b.run(json!({"prefix": "move start", "verb": "drain", "what": ["h0"], "pgs": 1})).unwrap_err();
+    b.run(json!({"prefix": "move start", "verb": "drain", "what": ["osd.0"], "pgs": 1})).unwrap();
+    // There is room no more.
+    let mut full = (*b.stats.digest.clone().unwrap()).clone();
+    for (total, available) in full.usage_by_osd.values_mut() {
+        *available = *total / 100;
+    }
+    crate::moves::step(&mut b.pending, &full);
+    b.pending.close();
+    let health = b.json(json!({"prefix": "health", "detail": "detail"}));
+    let check = &health["checks"]["SIPHON_MOVE_STUCK"];
+    assert!(check["detail"][0]["message"].as_str().unwrap().contains("no room below backfillfull"));
+}
