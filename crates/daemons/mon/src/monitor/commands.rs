@@ -211,11 +211,16 @@ impl Inner {
         };
         match entry.handler {
             Run::Read(f) => {
-                let state = self.committed();
+                let state = session.seen(self.committed());
                 let answer = f(&Read { state: &state, env: &env, args: &args });
                 asked.reply(answer, session, tid);
             }
             Run::Write(f) => {
+                if ["fs", "mds"].contains(&entry.module)
+                    && let Err(refusal) = session.may_change_fs(&self.committed().fs, &args)
+                {
+                    return asked.reply(Err(refusal), session, tid);
+                }
                 if let Asked::Mon(_, op, _) = &asked {
                     op.event("waits for the commit");
                 }

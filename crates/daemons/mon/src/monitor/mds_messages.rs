@@ -213,7 +213,7 @@ impl Inner {
             Some(id) => id.parse().ok()?,
             None => state.fs.legacy_client_fscid,
         };
-        state.fs.filesystems.get(&id).map(|fs| fs.map.clone())
+        s.seen(state.clone()).fs.filesystems.get(&id).map(|fs| fs.map.clone())
     }
 }
 

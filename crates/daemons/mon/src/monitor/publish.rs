@@ -102,11 +102,12 @@ impl Inner {
                 self.send(&s.conn, &ServiceMapMsg { map: Rest(state.services.to_bytes(f)) }, 0);
             }),
             "fsmap" => send_if_newer(sub, state.fs.epoch.0.into(), || {
-                let m = FsMapMsg { epoch: state.fs.epoch, map: Rest(state.fs.to_bytes(f)) };
+                let seen = s.seen(state.clone()).fs;
+                let m = FsMapMsg { epoch: seen.epoch, map: Rest(seen.to_bytes(f)) };
                 self.send(&s.conn, &m, 0);
             }),
             "fsmap.user" => send_if_newer(sub, state.fs.epoch.0.into(), || {
-                let map = Rest(state.fs.for_clients().to_bytes(f));
+                let map = Rest(s.seen(state.clone()).fs.for_clients().to_bytes(f));
                 self.send(&s.conn, &FsMapUserMsg { epoch: state.fs.epoch, map }, 0);
             }),
             "config" => self.publish_config(state, s),

@@ -1,5 +1,7 @@
 use super::{Inner, now};
+use crate::command::{Args, Refusal};
 use crate::commands::{Caller, SessionInfo};
+use crate::state::ClusterState;
 use auth::caps::{MonCap, MonOp, Perm};
 use auth::{AuthCaps, AuthName};
 use denc_derive::Denc;
@@ -8,7 +10,9 @@ use msgr::Connection;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::{EntityAddr, EntityAddrVec, EntityType, OsdId, Utime};
+use std::sync::Arc;
+use types::errno::Errno;
+use types::{EntityAddr, EntityAddrVec, EntityType, FsMap, OsdId, Utime};
 
 /// A subscription: the next version wanted, and whether one is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,6 +266,41 @@ impl Session {
         let perm = Perm::of(perms.contains('r'), perms.contains('w'), perms.contains('x'));
         let addr = self.conn.peer_socket_addr().map(|a| a.ip());
         self.caps.is_capable(&self.name, &MonOp { service, command, args, perm, addr })
+    }
+
+    /// The state as far as the peer may know of it: without file systems that its capabilities do
+    /// not name, if they name some.
+    pub fn seen(&self, mut state: ClusterState) -> ClusterState {
+        let names = self.caps.allowed_fs_names();
+        if !names.is_empty() {
+            state.fs = Arc::new(state.fs.only(&names));
+        }
+        state
+    }
+
+    /// Refuses a command that changes a file system that the peer must not change (Ceph 16.2:
+    /// `FileSystemCommandHandler::is_op_allowed`). What is hidden from the peer is not there for
+    /// it.
+    pub fn may_change_fs(&self, fs: &FsMap, args: &Args) -> Result<(), Refusal> {
+        let names = self.caps.allowed_fs_names();
+        let Some(name) = args.str("fs_name") else {
+            // Ranks and daemons are named by `mds` commands, and file systems are made by others.
+            return match names.is_empty() {
+                true => Ok(()),
+                false => {
+                    let message = format!("Permission denied: caps for {} only", names.join(", "));
+                    Err(Refusal::new(Errno::EPERM, message))
+                }
+            };
+        };
+        let hidden = !names.is_empty() && !names.contains(&name);
+        if hidden && fs.by_name(name).is_some() {
+            return Err(Refusal::new(Errno::ENOENT, format!("Filesystem not found: '{name}'")));
+        }
+        if !self.caps.fs_capable(&self.name, name, Perm::of(false, true, false)) {
+            return Err(Refusal::new(Errno::EPERM, format!("Permission denied: '{name}'")));
+        }
+        Ok(())
     }
 
     /// Whether the peer may do everything.

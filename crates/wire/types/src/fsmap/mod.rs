@@ -133,6 +133,18 @@ impl FsMap {
     }
 }
 
+impl FsMap {
+    /// The map with these file systems only, and without the ranks of others: what a client sees
+    /// with capabilities that name file systems (Ceph 16.2: `FSMap::filter`).
+    pub fn only(&self, names: &[&str]) -> FsMap {
+        let mut map = self.clone();
+        map.filesystems.retain(|_, fs| names.contains(&fs.map.fs_name.as_str()));
+        let known: Vec<_> = map.filesystems.keys().copied().collect();
+        map.mds_roles.retain(|_, id| known.contains(id));
+        map
+    }
+}
+
 impl Encode for FsMap {
     fn encode(&self, out: &mut BytesMut, f: Features) {
         envelope(out, 7, 6, |out| {
@@ -354,6 +366,24 @@ mod tests {
         assert_eq!(MdsMap::from_bytes(&none.to_bytes(Features::ALL)).unwrap(), none);
         let user = FsMapUser::default();
         assert_eq!(FsMapUser::from_bytes(&user.to_bytes(Features::ALL)).unwrap(), user);
+    }
+
+    #[test]
+    fn a_map_can_have_some_file_systems_only() {
+        let named = |id: i32, name: &str| {
+            let mut fs = Filesystem { id, ..Default::default() };
+            fs.map.fs_name = name.into();
+            (id, fs)
+        };
+        let map = FsMap {
+            filesystems: [named(1, "a"), named(2, "b")].into(),
+            mds_roles: [(10, 1), (11, 2), (12, -1)].into(),
+            ..Default::default()
+        };
+        let seen = map.only(&["b", "c"]);
+        assert_eq!(seen.filesystems.keys().collect::<Vec<_>>(), [&2]);
+        assert_eq!(seen.mds_roles.keys().collect::<Vec<_>>(), [&11]);
+        assert_eq!(map.only(&["a", "b"]).filesystems, map.filesystems);
     }
 
     #[test]
