@@ -318,6 +318,79 @@ def test_commands_and_their_refusals(cl, active):
     assert required == {"feature_8": "mimic"}
 
 
+def test_status_and_volumes(cl, active):
+    def served():
+        fs = cl.ceph_json("fs", "status")
+        return fs if any(m.get("inos", 0) > 0 for m in fs["mdsmap"]) else None
+
+    one = mounted(cl)
+    # The daemon tells the manager every five seconds.
+    fs = eventually(served, what="figures of the metadata server")
+    rank = next(m for m in fs["mdsmap"] if m.get("rank") == 0)
+    assert rank["state"] == "active" and rank["dirs"] > 0 and rank["dns"] > 0
+    assert {"name": next(n for n in ("a", "b") if n != rank["name"]), "state": "standby"} in fs["mdsmap"]
+    assert [(p["name"], p["type"]) for p in fs["pools"]] == [("meta", "metadata"), ("data", "data")]
+    assert all(p["avail"] > 0 for p in fs["pools"]) and fs["pools"][0]["used"] > 0
+    eventually(lambda: cl.ceph_json("fs", "status")["clients"] == [{"fs": "cephfs", "clients": 1}], what="a client")
+    one.unmount()
+    one.shutdown()
+    text = cl.run("ceph", "fs", "status", "cephfs").stdout.decode()
+    assert text.startswith("cephfs - ") and "MDS version: ceph version 16.2" in text
+    assert code(cl, "fs", "status", "nope")[0] == errno.EINVAL
+    assert cl.ceph_json("fs", "volume", "ls") == [{"name": "cephfs"}]
+    cl.run("ceph", "fs", "flag", "set", "enable_multiple", "false")
+    assert code(cl, "fs", "volume", "create", "v")[0] == errno.EINVAL, "a second one has to be allowed"
+    assert not [p for p in cl.ceph_json("osd", "pool", "ls") if p.startswith("cephfs.")]
+    cl.run("ceph", "fs", "flag", "set", "enable_multiple", "true")
+    cl.run("ceph", "fs", "volume", "create", "v")
+    assert sorted(v["name"] for v in cl.ceph_json("fs", "volume", "ls")) == ["cephfs", "v"]
+    assert {p for p in cl.ceph_json("osd", "pool", "ls") if p.startswith("cephfs.")} == {"cephfs.v.meta", "cephfs.v.data"}
+
+
+def test_a_client_sees_its_file_systems_only(cl, active, tmp_path):
+    keyring = tmp_path / "keyring"
+    out = cl.run("ceph", "auth", "get-or-create", "client.narrow", "mon", "allow rw fsname=cephfs", "mds", "allow rw",
+                 "osd", "allow rw").stdout
+    keyring.write_bytes(out)
+
+    def narrow(*args):
+        r = cl.run("ceph", *args, check=False, name="client.narrow", keyring=keyring)
+        return r.returncode, r.stdout
+
+    def seen(*args):
+        status, out = narrow(*args, "--format", "json")
+        assert status == 0
+        return json.loads(out)
+
+    assert len(cl.ceph_json("fs", "ls")) == 2
+    assert [fs["name"] for fs in seen("fs", "ls")] == ["cephfs"]
+    assert [fs["mdsmap"]["fs_name"] for fs in seen("fs", "dump")["filesystems"]] == ["cephfs"]
+    assert narrow("fs", "get", "v")[0] == errno.ENOENT and narrow("fs", "get", "cephfs")[0] == 0
+    assert narrow("fs", "set", "v", "max_mds", "2")[0] == errno.ENOENT
+    assert narrow("fs", "set", "cephfs", "max_file_size", str(1 << 41))[0] == 0
+    me = cephfs.LibCephFS(conffile=str(cl.conf), auth_id="narrow")
+    me.conf_set("keyring", str(keyring))
+    me.conf_set("client_fs", "v")
+    with pytest.raises(cephfs.ObjectNotFound):
+        me.mount()
+    me.shutdown()
+    me = cephfs.LibCephFS(conffile=str(cl.conf), auth_id="narrow")
+    me.conf_set("keyring", str(keyring))
+    me.conf_set("client_fs", "cephfs")
+    me.mount()
+    me.unmount()
+    me.shutdown()
+    gone = ("fs", "volume", "rm", "v", "--yes-i-really-mean-it")
+    assert code(cl, "fs", "volume", "rm", "v")[0] == errno.EPERM
+    cl.run("ceph", "config", "set", "mon", "mon_allow_pool_delete", "false")
+    assert code(cl, *gone)[0] == errno.EPERM
+    cl.run("ceph", "config", "set", "mon", "mon_allow_pool_delete", "true")
+    out = cl.run("ceph", *gone).stdout
+    assert out.strip() == b"metadata pool: cephfs.v.meta data pool: ['cephfs.v.data'] removed"
+    assert cl.ceph_json("fs", "volume", "ls") == [{"name": "cephfs"}]
+    assert not [p for p in cl.ceph_json("osd", "pool", "ls") if p.startswith("cephfs.")]
+
+
 def test_the_end_of_a_file_system(cl, active):
     cl.run("ceph", "fs", "fail", "cephfs")
     m = cl.ceph_json("fs", "get", "cephfs")["mdsmap"]

@@ -8,6 +8,7 @@
 //! * [`prometheus`] -- metrics;
 //! * [`autoscaler`] -- when pools get another number of groups, without I/O;
 //! * [`balancer`] -- settings and plans of the balancer, without I/O;
+//! * [`counters`] -- what metadata servers count, without I/O;
 //! * [`crash`] -- reports of crashes, without I/O;
 //! * [`services`] -- daemons of other programs that register, without I/O;
 //! * [`server`] -- sessions with monitors, OSDs and clients.
@@ -17,6 +18,7 @@
 pub mod autoscaler;
 pub mod balancer;
 pub mod commands;
+pub mod counters;
 pub mod crash;
 pub mod prometheus;
 pub mod qos;

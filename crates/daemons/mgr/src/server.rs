@@ -14,8 +14,9 @@ use command::{Format, Refusal, Shape};
 use conf::Config;
 use denc::Decode;
 use messages::{
-    AnyMessage, Command, CommandReply, MgrCommand, MgrCommandReply, MgrConfigure, MgrMapMsg,
-    MgrOpen, MgrReport, OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares, ServiceMapMsg,
+    AnyMessage, Command, CommandReply, FsMapMsg, MgrCommand, MgrCommandReply, MgrConfigure,
+    MgrMapMsg, MgrOpen, MgrReport, OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares,
+    ServiceMapMsg,
 };
 use msgr::{
     BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
@@ -31,7 +32,9 @@ use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::{EntityAddr, EntityName, EntityType, MgrMap, OsdId, ServiceMap, ShardId, SpgId, Utime};
+use types::{
+    EntityAddr, EntityName, EntityType, FsMap, MgrMap, OsdId, ServiceMap, ShardId, SpgId, Utime,
+};
 
 mod autoscale;
 mod balance;
@@ -183,6 +186,12 @@ impl MonEvents for FromMon {
                 m.state.borrow_mut().services.learn(map, now());
             }
         }
+        if message.msg_type == FsMapMsg::TYPE
+            && let Ok(Ok(map)) = FsMapMsg::decode(&message).map(|m| FsMap::from_bytes(&m.map.0))
+        {
+            m.mon.got("fsmap", map.epoch.0.into());
+            m.state.borrow_mut().handle_fs_map(map);
+        }
         if message.msg_type == MgrCommand::TYPE {
             m.from_monitor(&message);
         }
@@ -254,6 +263,7 @@ impl Manager {
         mon.subscribe("osdmap", 0, false);
         mon.subscribe("mgrmap", 0, false);
         mon.subscribe("servicemap", 0, false);
+        mon.subscribe("fsmap", 0, false);
         mon.wait_ready(Duration::from_secs(30)).await?;
         let auth = ServiceAuth::new(config.cluster.policy.clone(), keys);
         let messenger = Messenger::new(
@@ -653,11 +663,19 @@ impl Inner {
                 }
             }
             AnyMessage::MgrOpen(m) => {
+                if is_mds(conn, &m.daemon_name) {
+                    self.state.borrow_mut().counters.open(&m.daemon_name);
+                }
                 self.register_service(conn, &m);
                 send(conn, &self.wanted_reports(), 0);
                 let mut opened = self.opened.borrow_mut();
                 opened.retain(|c| !c.is_down() && !Rc::ptr_eq(c, conn));
                 opened.push(conn.clone());
+            }
+            AnyMessage::MgrReport(m) if is_mds(conn, &m.daemon_name) => {
+                if let Err(e) = self.state.borrow_mut().counters.report(&m, now()) {
+                    tracing::warn!("a report of {} cannot be read: {e}", conn.peer_name());
+                }
             }
             AnyMessage::MgrReport(m) => self.service_report(conn, &m),
             AnyMessage::MgrClose(m) => {
@@ -766,7 +784,7 @@ impl Inner {
             Err(_) => Shape::AsIs,
         };
         let reply = move |a: commands::Answer| reply(a.map(|r| shape.apply(r)));
-        match self.ask_rbd(caller, &c.cmd) {
+        match self.ask_rbd(caller, &c.cmd).or_else(|| self.ask_fs(caller, &c.cmd)) {
             None => self.finish(self.command(caller, &c), reply),
             Some(Err(refusal)) => reply(Err(refusal)),
             Some(Ok(later)) => {
@@ -806,22 +824,8 @@ impl Inner {
         if args.prefix() == "get_command_descriptions" {
             return Ok(Done::Answered(command::Reply::data(Format::Json.json(&descriptions()))));
         }
-        let Caller { caps, addr } = caller;
         let done = commands::run(&self.state.borrow(), &c.cmd, &c.input, now(), |entry, args| {
-            let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
-            let perm = needs
-                .into_iter()
-                .filter(|(c, _)| entry.needs(*c))
-                .fold(Perm::NONE, |all, (_, p)| all | p);
-            let args = args.text_map();
-            caps.is_capable(&MgrOp {
-                service: entry.module,
-                module: "",
-                command: entry.prefix(),
-                args: &args,
-                perm,
-                addr: *addr,
-            })
+            caller.may(entry, args)
         });
         self.instruct(done?)
     }
@@ -916,6 +920,36 @@ impl Inner {
             may("", &place.into())
         });
         Some(Ok(handler(commands::rbd::Ask { rbd, args, allowed })))
+    }
+
+    /// A command about file systems: its answer takes time. Nothing if it is another command.
+    fn ask_fs(
+        &self,
+        caller: &Caller,
+        pieces: &[String],
+    ) -> Option<Result<commands::fs::Later, Refusal>> {
+        let args = command::Args::parse(pieces).ok()?;
+        let commands::Run::Fs(handler) = commands::find(&args)?.handler else { return None };
+        self.follow_map();
+        if let Err(refusal) = commands::check(&args, |entry, args| caller.may(entry, args)) {
+            return Some(Err(refusal));
+        }
+        let mon = self.mon.clone();
+        let monitors = Box::new(move |command| {
+            let mon = mon.clone();
+            let later: commands::fs::Later =
+                Box::pin(async move { ask(&mon, Ok(Done::AskMon(command))).await });
+            later
+        });
+        let state = self.state.borrow();
+        Some(Ok(handler(commands::fs::Ask {
+            monitors,
+            format: Format::of(&args),
+            args,
+            fs: state.fs_map.clone(),
+            pools: state.pool_lines(),
+            counters: state.counters.clone(),
+        })))
     }
 
     /// `ceph tell mgr ...`: everything that a client may ask of the manager, and the daemon's own
@@ -1125,6 +1159,28 @@ impl Caller {
     fn of(conn: &Connection) -> Self {
         Caller { caps: caps_of(conn), addr: conn.peer_socket_addr().map(|a| a.ip()) }
     }
+
+    /// Whether this command may be given.
+    fn may(&self, entry: &commands::Entry, args: &command::Args) -> bool {
+        let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
+        let perm = needs
+            .into_iter()
+            .filter(|(c, _)| entry.needs(*c))
+            .fold(Perm::NONE, |all, (_, p)| all | p);
+        self.caps.is_capable(&MgrOp {
+            service: entry.module,
+            module: "",
+            command: entry.prefix(),
+            args: &args.text_map(),
+            perm,
+            addr: self.addr,
+        })
+    }
+}
+
+/// Whether the peer is the metadata server of this name.
+fn is_mds(conn: &Connection, name: &str) -> bool {
+    conn.auth_name().is_some_and(|n| n.kind == EntityType::MDS && n.id == name)
 }
 
 fn caps_of(conn: &Connection) -> MgrCap {

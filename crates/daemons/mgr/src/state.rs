@@ -3,9 +3,12 @@
 use crate::autoscaler::{self, Goals};
 use crate::balancer::Balancer;
 use crate::commands;
+use crate::commands::fs::PoolLine;
+use crate::counters::Counters;
 use crate::crash::Crashes;
 use crate::services::Services;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
+use pgmap::df::PoolRow;
 use pgmap::health::ScrubLimits;
 use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap, PingLimits};
@@ -14,7 +17,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::pool::PoolOptValue;
-use types::{Epoch, OsdId, OsdMap, PgId, PgStat, PoolId, Utime};
+use types::{Epoch, FsMap, OsdId, OsdMap, PgId, PgStat, PoolId, Utime};
 
 /// The manager's state: the OSD map, and what the OSDs reported.
 #[derive(Default)]
@@ -37,6 +40,10 @@ pub struct MgrState {
     pub crashes: Crashes,
     /// For how many seconds a crash is worth a warning.
     pub crash_recent: u64,
+    /// File systems, as the monitors last sent them.
+    pub fs_map: Arc<FsMap>,
+    /// What metadata servers reported.
+    pub counters: Counters,
     /// Daemons that registered as a service.
     pub services: Services,
     /// The health checks that went with it.
@@ -53,6 +60,32 @@ impl MgrState {
             .collect();
         self.pg_map.handle_osd_map(map.epoch, pools, |o| map.exists(o), |o| map.is_up(o), now);
         self.osd_map = Some(map);
+    }
+
+    /// Takes a new map of file systems. Daemons that are not in it are forgotten.
+    pub fn handle_fs_map(&mut self, map: FsMap) {
+        self.counters.keep(|name| map.daemons().any(|i| i.name == name));
+        self.fs_map = Arc::new(map);
+    }
+
+    /// Pools by number, as commands about file systems show them.
+    pub fn pool_lines(&self) -> BTreeMap<i64, PoolLine> {
+        let Some(map) = &self.osd_map else { return BTreeMap::new() };
+        let line = |(id, p): (&PoolId, &types::PgPool)| {
+            let name = map.pool_names.get(id).cloned().unwrap_or_default();
+            let row = PoolRow {
+                id: *id,
+                name: name.clone(),
+                pg_num: p.pg_num,
+                raw_used_rate: map.raw_used_rate(p),
+                rule: u32::from(p.crush_rule),
+                quota_objects: p.quota_max_objects,
+                quota_bytes: p.quota_max_bytes,
+            };
+            let (used, avail) = (self.digest.used(&row), self.digest.max_avail(&row));
+            (id.0, PoolLine { name, used, avail })
+        };
+        map.pools.iter().map(line).collect()
     }
 
     /// Takes an OSD's report; false if it told nothing new.

@@ -66,7 +66,8 @@ pub fn run() -> Result<()> {
         | mgr::commands::Run::Scrub(_)
         | mgr::commands::Run::Force(_)
         | mgr::commands::Run::Keep(_)
-        | mgr::commands::Run::Order(_) => None,
+        | mgr::commands::Run::Order(_)
+        | mgr::commands::Run::Fs(_) => None,
     });
     table("Manager commands", "`ceph COMMAND`, served by the manager.", &mgr);
     let osd = rows([osd::admin::COMMANDS], |_| None);

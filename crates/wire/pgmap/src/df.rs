@@ -90,6 +90,12 @@ impl Digest {
         self.figures(p).max_avail
     }
 
+    /// Bytes that a pool uses: `bytes_used` of `ceph df`.
+    pub fn used(&self, p: &PoolRow) -> u64 {
+        let figures = self.figures(p);
+        figures.used_data + figures.used_omap
+    }
+
     /// `ceph df [detail] -f json`.
     pub fn df_json(&self, pools: &[PoolRow], detail: bool) -> Value {
         let fs = |s: &types::stats::StoreStatfs| {

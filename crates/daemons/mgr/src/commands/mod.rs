@@ -4,6 +4,7 @@ mod autoscale;
 mod balancer;
 mod crash;
 pub mod force;
+pub mod fs;
 mod orch;
 mod osd;
 mod pg;
@@ -66,6 +67,8 @@ pub enum Run {
     Read(fn(&Context<'_>) -> Answer),
     /// By this function of the block device services, which waits for the cluster.
     Rbd(fn(rbd::Ask) -> rbd::Later),
+    /// By this function about file systems, which asks the monitors.
+    Fs(fn(fs::Ask) -> fs::Later),
     /// By the monitors, whom the manager asks with the command that this function makes.
     Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
     /// By the OSDs that lead the groups that this function names: the manager tells them, and does
@@ -143,6 +146,7 @@ const fn unsupported(
 pub static FAMILIES: &[&[Entry]] = &[
     balancer::COMMANDS,
     crash::COMMANDS,
+    fs::COMMANDS,
     orch::COMMANDS,
     pg::COMMANDS,
     osd::COMMANDS,
@@ -229,7 +233,7 @@ pub fn run(
             Ordered { orders, reply } if orders.is_empty() => Ok(Done::Answered(reply)),
             ordered => Ok(Done::Order(ordered)),
         },
-        Run::Rbd(_) => {
+        Run::Rbd(_) | Run::Fs(_) => {
             Err(Refusal::unsupported(format!("{}: ask the manager as a client", entry.prefix())))
         }
         Run::Unsupported(why) => Err(Refusal::unsupported(why)),
