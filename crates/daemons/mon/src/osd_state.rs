@@ -7,7 +7,7 @@
 use crate::lag;
 use crate::state::Pending;
 use conf::Config;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::osdmap::Osd;
 use types::pool::flag as pool_flag;
 use types::rados::{OSD_IN, osd_state as state, osdmap_flag as flag};
@@ -514,6 +514,54 @@ pub fn update_full_pools(p: &mut Pending) {
         if let Some(pool) = p.osd_mut().pools.get_mut(&id) {
             pool.flags = flags;
             pool.last_change = epoch;
+        }
+    }
+}
+
+/// Makes clients find the copies that lead groups of erasure-coded pools. Clients take the first
+/// OSD of the acting set; a copy leads only if it is the first shard with data, or has parity. Where
+/// these differ the map has a temporary primary. Does nothing if the batch does not change the map.
+pub fn lead_coded(p: &mut Pending) {
+    if !p.changes_osd_map() {
+        return;
+    }
+    let map = p.osd();
+    let coded: Vec<(PoolId, u32, usize)> = map
+        .pools
+        .iter()
+        .filter(|(_, pool)| !pool.is_replicated())
+        .filter_map(|(id, pool)| {
+            let mut settings = map.erasure_code_profiles.get(&pool.erasure_code_profile)?.clone();
+            let profile = ec::Profile::normalize(&mut settings).ok()?;
+            Some((*id, pool.pg_num, profile.k))
+        })
+        .collect();
+    if coded.is_empty() {
+        return;
+    }
+    let bare = OsdMap { primary_temp: BTreeMap::new(), ..map.clone() };
+    let mut changes: Vec<(PgId, Option<OsdId>)> = Vec::new();
+    for (pool, pg_num, k) in coded {
+        for seed in 0..pg_num {
+            let pg = PgId { pool, seed };
+            let placed = bare.pg_to_up_acting(pg);
+            let leads = |(position, osd): (usize, &OsdId)| {
+                ((position == 0 || position >= k) && osd.is_some()).then_some(*osd)
+            };
+            let able: Vec<OsdId> = placed.acting.iter().enumerate().filter_map(leads).collect();
+            let wanted = match able.first() {
+                Some(first) if !able.contains(&placed.acting_primary) => Some(*first),
+                _ => None,
+            };
+            if map.primary_temp.get(&pg).copied() != wanted {
+                changes.push((pg, wanted));
+            }
+        }
+    }
+    for (pg, wanted) in changes {
+        match wanted {
+            Some(osd) => drop(p.osd_mut().primary_temp.insert(pg, osd)),
+            None => drop(p.osd_mut().primary_temp.remove(&pg)),
         }
     }
 }

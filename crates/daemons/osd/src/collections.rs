@@ -37,6 +37,11 @@ pub fn id_of(coll: Coll) -> Option<SpgId> {
 /// Key of a group's own object: before every object of a pool.
 pub const META_KEY: &[u8] = b"\0pg";
 
+/// Whether a key is none of an object: the group's own object, and what is set aside of objects.
+pub(crate) fn is_own_key(key: &[u8]) -> bool {
+    key == META_KEY || key.starts_with(objops::coded::ASIDE)
+}
+
 /// Seed of the space of a pool: no group can have it.
 const SPACE: u32 = u32::MAX;
 
@@ -143,11 +148,14 @@ pub(crate) fn push_chunk(
 ) {
     let key = chunk.oid.to_key();
     if chunk.first() {
-        t.touch(coll, &key).remove(coll, &key).touch(coll, &key);
-        t.truncate(coll, &key, chunk.size);
-        if !chunk.attrs.is_empty() {
-            t.set_attrs(coll, &key, std::mem::take(&mut chunk.attrs));
+        t.touch(coll, &key).remove(coll, &key);
+        if chunk.attrs.is_empty() {
+            // Of an object that has no shard here.
+            return;
         }
+        t.touch(coll, &key);
+        t.truncate(coll, &key, chunk.size);
+        t.set_attrs(coll, &key, std::mem::take(&mut chunk.attrs));
         if !chunk.omap_header.is_empty() {
             t.omap_header(coll, &key, chunk.omap_header.clone());
         }

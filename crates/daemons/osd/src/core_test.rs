@@ -38,12 +38,14 @@ pub(crate) struct TestMap {
     /// OSD → epoch in which it came up.
     pub(crate) up: BTreeMap<i32, u32>,
     up_thru: BTreeMap<i32, u32>,
-    removed: IntervalSet,
+    pub(crate) removed: IntervalSet,
     full: bool,
     /// Flag `nosnaptrim`.
     keep_snaps: bool,
     pub(crate) blocked: Vec<EntityAddr>,
-    pg_num: u32,
+    pub(crate) pg_num: u32,
+    /// The pool is erasure-coded, 2+1.
+    pub(crate) coded: bool,
 }
 
 impl MapView for TestMap {
@@ -71,7 +73,13 @@ impl MapView for TestMap {
     }
     fn pool(&self, pool: PoolId) -> Option<PoolView> {
         (pool == POOL).then_some(PoolView {
-            kind: pg::PoolKind::Replicated,
+            kind: match self.coded {
+                false => pg::PoolKind::Replicated,
+                true => pg::PoolKind::Erasure(pg::Erasure {
+                    layout: ec::Layout::new(2, 1, 4096).unwrap(),
+                    technique: ec::Technique::JerasureReedSolVan,
+                }),
+            },
             size: 3,
             min_size: 2,
             pg_num: self.pg_num,
@@ -87,6 +95,9 @@ impl MapView for TestMap {
         !self.keep_snaps
     }
     fn mapping(&self, pg: PgId) -> Mapping {
+        if self.coded {
+            return self.coded_mapping(pg);
+        }
         let mut up: Vec<OsdId> = self.up.keys().map(|o| OsdId(*o)).collect();
         if !up.is_empty() {
             let n = pg.seed as usize % up.len();
@@ -99,6 +110,17 @@ impl MapView for TestMap {
             primary: up.first().copied(),
             up,
         }
+    }
+}
+
+impl TestMap {
+    /// Each position has an OSD of its own, or a hole. Shard 1 cannot lead.
+    fn coded_mapping(&self, pg: PgId) -> Mapping {
+        let at = |i: u32| OsdId(((pg.seed + i) % 3) as i32);
+        let here = |o: OsdId| if self.is_up(o) { o } else { OsdId::NONE };
+        let up = pg::Members::positioned((0..3).map(|i| here(at(i))));
+        let primary = up.iter().copied().find(|c| c.shard.0 != 1);
+        Mapping { up_primary: primary, acting: up.clone(), primary, up }
     }
 }
 
@@ -212,7 +234,7 @@ impl ReplySink for Patient {
 pub(crate) struct Cluster {
     pub(crate) cores: Vec<Rc<Core>>,
     mons: Vec<Rc<TestMon>>,
-    stores: Vec<Rc<Store>>,
+    pub(crate) stores: Vec<Rc<Store>>,
     net: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
     pub(crate) down: Rc<RefCell<Vec<OsdId>>>,
     pub(crate) map: TestMap,
@@ -322,7 +344,8 @@ impl Cluster {
             let done = (0..self.map.pg_num).all(|seed| {
                 let pgid = PgId { pool: POOL, seed };
                 let primary = self.map.mapping(pgid).primary.unwrap();
-                let host = self.cores[primary.osd.0 as usize].host(pgid.into());
+                let id = SpgId { pgid, shard: primary.shard };
+                let host = self.cores[primary.osd.0 as usize].host(id);
                 host.is_some_and(|h| h.with_pg(|pg| pg.state().has(want)))
             });
             if done {
@@ -349,7 +372,7 @@ impl Cluster {
         let oid = ObjectId::new(POOL, "", name.to_owned(), "", snap);
         let pgid = self.map.fold(PgId { pool: POOL, seed: oid.hash }).unwrap();
         let m = OsdOp {
-            pgid: SpgId { pgid, ..SpgId::default() },
+            pgid: SpgId { pgid, shard: self.map.mapping(pgid).primary.unwrap().shard },
             hash: oid.hash,
             epoch: Epoch(self.map.epoch),
             locator: ObjectLocator { pool: POOL, ..ObjectLocator::default() },
@@ -1226,7 +1249,7 @@ fn what_a_copy_left_behind_is_not_for_the_next() {
                         types::Utime::ZERO,
                     )
                 });
-                crate::host::PgHost::new(core.clone(), pg)
+                crate::host::PgHost::new(core.clone(), pg, Default::default())
             })
             .collect();
         // Copies that were here before and were removed in two ways at once: one step of each is

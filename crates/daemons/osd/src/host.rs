@@ -13,15 +13,18 @@ use crate::collections::{
 use crate::core::Core;
 use crate::flights::Flights;
 use crate::gate::{Mode, ObjectContext};
+use crate::host_coded::{Coding, Gathered, Kept, joined};
+use crate::host_ops::run_now;
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
 use crate::scrubs::Scan;
 use crate::tracker::Stage;
 use crate::trims::{Pace, Trimmer};
 use crate::waits::{Reason, Waiter, Waits};
-use admission::work::{Background, Kind, ReadObject, Work};
+use admission::work::{Background, Kind, ReadObject, Rebuild, Work};
 use bytes::Bytes;
 use messages::OsdBackoff;
+use objops::coded::ShardChange;
 use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
 use objops::watch::{Effects, Watcher, Watches};
@@ -31,8 +34,8 @@ use pg::{
 };
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Instant;
 use store::{Coll, Key, Transaction};
@@ -79,8 +82,16 @@ pub(crate) enum Completion {
     Lost(oneshot::Sender<()>),
 }
 
+/// What this copy applies of a proposal.
+enum Own {
+    /// The whole change.
+    Whole(Mutations),
+    /// What is for its shard.
+    Shard(ShardChange),
+}
+
 struct Proposed {
-    txn: Option<Mutations>,
+    txn: Option<Own>,
     /// Its bytes count as under way.
     _under_way: Counted,
     completion: Completion,
@@ -133,6 +144,14 @@ pub struct PgHost {
     pub(crate) wakes: Cell<Option<pg::Steady>>,
     /// Scans for scrubs, by token.
     pub(crate) scans: RefCell<FxHashMap<u64, Scan>>,
+    /// The pool's code, where copies are shards.
+    pub(crate) coding: OnceCell<Rc<Coding>>,
+    /// What undoes changes that may have to be taken back.
+    pub(crate) kept: RefCell<Kept>,
+    /// The same of groups that came out of this one and are not here yet.
+    pub(crate) handed_over: RefCell<BTreeMap<SpgId, Kept>>,
+    /// Reads of other copies that wait for an answer.
+    pub(crate) shard_reads: RefCell<FxHashMap<u64, oneshot::Sender<ShardAnswer>>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
     /// Jobs that begin when no action is left; their objects are taken.
@@ -141,7 +160,7 @@ pub struct PgHost {
 }
 
 impl PgHost {
-    pub(crate) fn new(core: Rc<Core>, pg: Pg) -> Rc<Self> {
+    pub(crate) fn new(core: Rc<Core>, pg: Pg, kept: Kept) -> Rc<Self> {
         let id = pg.spgid();
         let coll = coll_of(id);
         Rc::new(PgHost {
@@ -170,6 +189,10 @@ impl PgHost {
             watches: RefCell::default(),
             wakes: Cell::default(),
             scans: RefCell::default(),
+            coding: OnceCell::new(),
+            kept: RefCell::new(kept),
+            handed_over: RefCell::default(),
+            shard_reads: RefCell::default(),
             events: RefCell::default(),
             pumping: Cell::new(false),
             turns: RefCell::default(),
@@ -283,15 +306,44 @@ impl PgHost {
                     host.background(Kind::ReadObject(Box::new(r)));
                 });
             }
-            // Pools of this host keep whole copies.
-            Action::Rebuild { token, .. } => {
-                self.events.borrow_mut().push_back(Event::RebuildFailed { token, bad: Vec::new() });
+            Action::Rebuild {
+                token,
+                oid,
+                version,
+                targets,
+                sources,
+                from,
+                max_bytes,
+                max_omap,
+                urgent,
+            } => {
+                let r = Rebuild {
+                    token,
+                    oid,
+                    version,
+                    targets,
+                    sources,
+                    from,
+                    max_bytes,
+                    max_omap,
+                    urgent,
+                };
+                let host = self.clone();
+                tokio::task::spawn_local(async move {
+                    host.room_for_copies(max_bytes).await;
+                    host.background(Kind::Rebuild(Box::new(r)));
+                });
             }
-            Action::ReadShard { token, .. } => {
-                let answer = ShardAnswer::Lacks { version: Default::default() };
-                self.events.borrow_mut().push_back(Event::ShardRead { token, answer });
+            Action::ReadShard { token, query } if query.urgent => {
+                let host = self.clone();
+                run_now(async move {
+                    host.serve_shard(token, query).await;
+                });
             }
-            Action::ShardAnswer { .. } => {}
+            Action::ReadShard { token, query } => {
+                self.background(Kind::ReadShard(token, Box::new(query)))
+            }
+            Action::ShardAnswer { id, from: _, answer } => self.shard_answered(id, answer),
             Action::QueueRecovery => self.want_place(),
             Action::ListObjects { token, after, max } => {
                 self.background(Kind::ListObjects(token, after, max))
@@ -314,7 +366,10 @@ impl PgHost {
     pub(crate) fn background(self: &Rc<Self>, kind: Kind) {
         let cost = match &kind {
             // What it takes to move an object of average size.
-            Kind::Recover | Kind::ReadObject(_) => self.with_pg(|p| {
+            Kind::ReadShard(_, query) => {
+                query.extents.iter().map(|(_, n)| *n).sum::<u64>().clamp(4096, 8 << 20)
+            }
+            Kind::Recover | Kind::ReadObject(_) | Kind::Rebuild(_) => self.with_pg(|p| {
                 let s = &p.info().stats;
                 (s.num_bytes / s.num_objects.max(1)).clamp(4096, 8 << 20) as u64
             }),
@@ -352,7 +407,9 @@ impl PgHost {
             join_into(&mut t, self.id, &self.meta, join);
         }
         for child in p.split {
+            let (id, pg_num) = (SpgId { pgid: child.pgid, ..self.id }, child.pg_num);
             split_off(&mut t, self.id, &self.meta, child);
+            self.hand_over(&mut t, id, pg_num);
         }
         let coll = self.coll;
         let meta = &self.meta;
@@ -361,13 +418,40 @@ impl PgHost {
             let (set, remove) = pg::snap_mapper::change(oid, old, new);
             put_rows(t, coll, meta, set, remove);
         };
+        if let Err(why) = self.put_back(&mut t, &p.undo, snaps) {
+            // What the other copies took back would stay here.
+            self.core.health.fail(format!("{}: {why}", self.id));
+            return;
+        }
         let proposal = if let Source::Proposal(token) = p.source { Some(token) } else { None };
+        let mut kept = Vec::new();
         match p.source {
             Source::None => {}
             Source::Proposal(token) => {
                 let txn = self.st.borrow_mut().proposals.get_mut(&token).and_then(|p| p.txn.take());
-                if let Some(txn) = txn {
-                    txn.into_store(coll, &mut t, snaps);
+                match txn {
+                    Some(Own::Whole(txn)) => txn.into_store(coll, &mut t, snaps),
+                    Some(Own::Shard(change)) => {
+                        kept = change.into_store(coll, &mut t, &p.keep_undo, snaps);
+                    }
+                    None => {}
+                }
+            }
+            Source::RepOp(payload) if self.is_coded() => {
+                let data = std::slice::from_ref(&payload.data);
+                match ShardChange::from_wire(&payload.ops, data) {
+                    Ok(change) => {
+                        self.core.perf.subop_in_bytes.add(payload.data.len() as u64);
+                        self.core.perf.subop_w_in_bytes.add(payload.data.len() as u64);
+                        kept = change.into_store(coll, &mut t, &p.keep_undo, snaps);
+                    }
+                    Err(e) => {
+                        self.core.health.fail(format!(
+                            "{}: a write from the primary cannot be read: {e}",
+                            self.id
+                        ));
+                        return;
+                    }
                 }
             }
             Source::RepOp(payload) => {
@@ -399,6 +483,7 @@ impl PgHost {
                 t.set_attrs(coll, &oid.to_key(), attrs);
             }
         }
+        self.keep(&mut t, &p.keep_undo, kept);
         for oid in &p.remove_objects {
             self.forget(oid);
             let key = oid.to_key();
@@ -406,6 +491,7 @@ impl PgHost {
             t.touch(coll, &key).remove(coll, &key);
         }
         put_rows(&mut t, coll, meta, p.rows.set.into_vec(), p.rows.remove);
+        self.let_go(&mut t, &p.forget_undo);
         let host = self.clone();
         let token = p.token;
         self.core.backlog.submit(t, move |done| match done {
@@ -423,7 +509,7 @@ impl PgHost {
     }
 
     /// What is cached of an object is void.
-    fn forget(&self, oid: &ObjectId) {
+    pub(crate) fn forget(&self, oid: &ObjectId) {
         let head = if oid.is_head() { oid.clone() } else { oid.head() };
         if let Some(c) = self.st.borrow().contexts.get(&head) {
             *c.head.borrow_mut() = None;
@@ -457,33 +543,45 @@ impl PgHost {
     /// is dropped and the caller's request must be queued again.
     pub(crate) fn propose(
         self: &Rc<Self>,
-        entries: SmallVec<[NewEntry; 1]>,
+        mut entries: SmallVec<[NewEntry; 1]>,
         txn: Mutations,
+        gathered: &Gathered,
         stats: StatSum,
         completion: Completion,
     ) -> bool {
         let token = OpToken(self.core.new_token());
         let ok = {
             let mut st = self.st.borrow_mut();
-            let payload = if st.pg.needs_payload() {
-                let wire = txn.to_wire();
-                let data = match wire.data.len() {
-                    0 => Bytes::new(),
-                    1 => wire.data.into_iter().next().unwrap_or_default(),
-                    // Several writes in one request are rare and small.
-                    _ => wire.data.concat().into(),
+            let bytes = txn.bytes_written();
+            let (own, payloads) = if self.is_coded() {
+                let first = st.pg.next_version();
+                drop(st);
+                let mut cut = match self.cut(&mut entries, &txn, gathered, first) {
+                    Ok(cut) => cut,
+                    Err(e) => {
+                        self.core.health.fail(format!("{}: a change has no form: {e}", self.id));
+                        return false;
+                    }
                 };
-                Payload { ops: wire.meta, data }
+                let payloads = self.payloads(&cut);
+                let own = cut.shards.remove(&self.own_shard()).unwrap_or_default();
+                st = self.st.borrow_mut();
+                (Own::Shard(own), payloads)
             } else {
-                Payload::default()
+                let payload = if st.pg.needs_payload() {
+                    let wire = txn.to_wire();
+                    Payload { ops: wire.meta, data: joined(wire.data) }
+                } else {
+                    Payload::default()
+                };
+                (Own::Whole(txn), Payloads::Same(payload))
             };
-            let _under_way = self.core.rooms.send(txn.bytes_written());
+            let _under_way = self.core.rooms.send(bytes);
             let commits = match &completion {
                 Completion::Client { op, .. } => Some(op.tracked.commits()),
                 _ => None,
             };
-            st.proposals.insert(token, Proposed { txn: Some(txn), _under_way, completion });
-            let payloads = Payloads::Same(payload);
+            st.proposals.insert(token, Proposed { txn: Some(own), _under_way, completion });
             let proposed = st.pg.propose(Proposal { token, entries, payloads, stats });
             match &proposed {
                 Ok(version) => st.flights.begin(token, *version, Instant::now(), commits),
@@ -610,6 +708,7 @@ impl PgHost {
     pub(crate) fn interval_changed(self: &Rc<Self>) {
         self.core.pgs.changed.notify_one();
         self.generation.set(self.generation.get() + 1);
+        self.shard_reads.borrow_mut().clear();
         self.release_backoffs();
         self.watches.borrow_mut().clear();
         self.leave_trim();

@@ -5,16 +5,14 @@
 //! for those of the second, never the other way round, so nobody waits in a circle. The machine
 //! says how urgent it is; [`Reserver`] decides.
 
-use crate::collections::META_KEY;
+use crate::collections::is_own_key;
 use crate::core::Core;
 use crate::fullness;
 use crate::host::PgHost;
 use bytes::Bytes;
-use objops::object::{ObjectInfo, decode_attr};
-use objops::{OI_ATTR, ObjectReader};
 use pg::{Backfill, Event, Listing, Turn};
 use std::rc::Rc;
-use types::{Errno, Eversion, ObjectId, PgId, SpgId};
+use types::{Eversion, ObjectId, PgId, SpgId};
 
 /// Keys that are read at a time.
 const PAGE: usize = 256;
@@ -138,7 +136,7 @@ impl PgHost {
                 .await
                 .map_err(|e| e.to_string())?;
             for key in page.keys {
-                if key == META_KEY {
+                if is_own_key(&key) {
                     continue;
                 }
                 let oid = ObjectId::from_key(&key).map_err(|e| format!("key {key:?}: {e}"))?;
@@ -153,18 +151,27 @@ impl PgHost {
                     return Ok(listing);
                 }
                 last = Some(name);
-                let version = match self.reader.attr(&key, OI_ATTR).await {
-                    Ok(value) => decode_attr::<ObjectInfo>(&value)
-                        .map_or(Eversion::default(), |oi| oi.version),
+                let version = match self.shard_version(&key).await {
                     // Removed meanwhile.
-                    Err(Errno::ENOENT) => continue,
+                    Ok(Eversion::ZERO) => continue,
+                    Ok(version) => version,
                     Err(e) => {
                         tracing::error!(pg = %self.id, %oid, "cannot read what the object is: {e}");
                         Eversion::default()
                     }
                 };
                 // The name would otherwise hold the whole page.
-                listing.objects.insert(oid.detached(), version);
+                let oid = oid.detached();
+                if self.is_coded()
+                    && self.leads()
+                    && let Ok(Some(before)) = self.before(&oid).await
+                {
+                    let other = before.others(version);
+                    if !other.is_empty() {
+                        listing.shards.insert(oid.clone(), other);
+                    }
+                }
+                listing.objects.insert(oid, version);
             }
             match page.next {
                 Some(next) => start = next,

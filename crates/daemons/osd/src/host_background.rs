@@ -60,6 +60,16 @@ impl PgHost {
                 drop(slot);
                 host.handle(Event::ObjectRead { token, chunk });
             }),
+            Kind::ReadShard(token, query) => run_now(async move {
+                host.core.backlog.store_flows().await;
+                let bytes = host.serve_shard(token, *query).await;
+                host.core.admission.has_read(&receipt, bytes);
+                drop(slot);
+            }),
+            Kind::Rebuild(r) => run_now(async move {
+                host.core.backlog.store_flows().await;
+                host.rebuild(*r, receipt, slot).await
+            }),
             Kind::Scan(token) => run_now(async move {
                 host.core.backlog.store_flows().await;
                 host.scan_slice(token, slot, receipt).await

@@ -13,6 +13,8 @@ use crate::client_op::{ClientOp, Outcome, Versions};
 use crate::clock::wall_now;
 use crate::gate::Head;
 use crate::host::{Completion, Context, PgHost};
+use crate::host_coded::Gathered;
+use crate::host_shards::Objects;
 use crate::map::{ClusterMapRef, PoolOps};
 use crate::settings::Settings;
 use crate::tracker::Stage;
@@ -191,7 +193,9 @@ impl PgHost {
             effects: None,
         };
         context.proposed();
-        if !self.propose(smallvec![entry], Mutations::new(), StatSum::default(), completion) {
+        let nothing = Gathered::default();
+        let stats = StatSum::default();
+        if !self.propose(smallvec![entry], Mutations::new(), &nothing, stats, completion) {
             context.committed();
             self.park(op);
         }
@@ -283,8 +287,9 @@ impl<'a> Attempt<'a> {
             ping: &|watcher| self.host.watch_ping(&target.oid, watcher),
             next_id: &|| self.host.core.next_notify_id(),
         };
+        let objects = Objects(self.host);
         let env = Env {
-            reader: &self.host.reader,
+            reader: &objects,
             classes: &self.settings.classes,
             copies: &*self.host.core.copies,
             limits: &self.settings.limits,
@@ -317,7 +322,8 @@ impl<'a> Attempt<'a> {
         }
         if exec.changes() {
             self.make_room(&exec)?;
-            self.commit(exec, outcome, now)
+            let gathered = self.gather(&exec.txn, &head, target).await?;
+            self.commit(exec, outcome, now, &gathered)
         } else {
             self.answer(exec, outcome, target);
             Ok(())
@@ -418,6 +424,9 @@ impl<'a> Attempt<'a> {
     /// and that may be bad. The store would refuse the change then, when it has its place in the
     /// log already.
     async fn read_edges(&self, txn: &Mutations, target: &ObjectState) -> Result<(), Stop> {
+        if self.host.is_coded() {
+            return Ok(());
+        }
         let had = if target.exists { target.oi.size } else { 0 };
         for (oid, at) in txn.edges().filter(|(oid, at)| *at < had && **oid == target.oid) {
             let _ = self.host.reader.read(&oid.to_key(), at, store::BLOCK).await;
@@ -520,12 +529,33 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// What the change must know of objects as they were. The request has the object to itself
+    /// while it waits for that.
+    async fn gather(
+        &self,
+        txn: &Mutations,
+        head: &Head,
+        target: &ObjectState,
+    ) -> Result<Gathered, Stop> {
+        let host = self.host;
+        let gathered = host.gather(txn, &[&target.oid]).await;
+        self.holds()?;
+        if host.is_coded() {
+            if !host.with_pg(|pg| pg.is_active()) || host.waits_for_scrub(self.op) {
+                return Err(Stop::Waits);
+            }
+            self.check_damage(head, target).await?;
+        }
+        Ok(gathered?)
+    }
+
     /// Hands the change to the PG. The answer leaves when it is durable.
     fn commit<R: ObjectReader>(
         &self,
         mut exec: Exec<'_, R>,
         mut outcome: Outcome,
         now: Utime,
+        gathered: &Gathered,
     ) -> Result<(), Stop> {
         let (host, op, context) = (self.host, self.op, self.context);
         let effects = exec.effects.take();
@@ -563,7 +593,7 @@ impl<'a> Attempt<'a> {
             effects,
         };
         context.proposed();
-        if !host.propose(sealed.entries, sealed.txn, sealed.stats, completion) {
+        if !host.propose(sealed.entries, sealed.txn, gathered, sealed.stats, completion) {
             context.committed();
             *context.head.borrow_mut() = before;
             host.park(op);

@@ -35,7 +35,7 @@ impl PgHost {
 
     /// A read that its client allows any replica to serve.
     fn may_read_here(&self, op: &ClientOp) -> bool {
-        op.may_leave_primary() && op.info.may_read() && !op.info.rwordered()
+        !self.is_coded() && op.may_leave_primary() && op.info.may_read() && !op.info.rwordered()
     }
 
     /// Whether this OSD must not answer a request, since its client sends it again when it sees the

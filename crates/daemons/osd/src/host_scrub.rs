@@ -10,7 +10,7 @@
 
 use crate::client_op::Slot;
 use crate::clock::wall_now;
-use crate::collections::META_KEY;
+use crate::collections::is_own_key;
 use crate::core::Core;
 use crate::host::PgHost;
 use crate::host_background::LISTED;
@@ -21,6 +21,7 @@ use admission::work::Kind;
 use bytes::{Bytes, BytesMut};
 use denc::crc::{Sum, crc32c};
 use denc::{Encode, Features};
+use pg::scrub::shards::{FOLD_BYTES, fold};
 use pg::scrub_schedule::{self, Rules};
 use pg::{Backfill, Event, ReadToken, ScrubKind, ScrubMap, ScrubObject};
 use std::collections::VecDeque;
@@ -361,7 +362,7 @@ impl PgHost {
         loop {
             let page = self.core.store.list(self.coll, &start, None, PAGE).await?;
             for key in page.keys {
-                if key == META_KEY {
+                if is_own_key(&key) {
                     continue;
                 }
                 let oid = ObjectId::from_key(&key)
@@ -405,8 +406,14 @@ impl Scan {
                 };
                 self.bytes += LISTED;
                 let Some(object) = look(host, &oid).await? else { continue };
-                self.current =
-                    Some(Reading { oid, object, data_to: 0, data: Sum::EMPTY, omap: Omap::Header });
+                self.current = Some(Reading {
+                    oid,
+                    object,
+                    data_to: 0,
+                    data: Sum::EMPTY,
+                    fold: [0; FOLD_BYTES],
+                    omap: Omap::Header,
+                });
             }
             let Some(reading) = &mut self.current else { continue };
             // A deep scrub reads a stride, and then lets others go first.
@@ -456,6 +463,12 @@ impl Reading {
         if o.data_digest.is_none() && !o.read_error {
             let len = s.stride.max(4096).min(o.size.saturating_sub(self.data_to));
             if len > 0 {
+                if host.is_coded() {
+                    // What is damaged is found by the look at the device below.
+                    if let Ok(data) = store.read(host.coll, &key, self.data_to, len).await {
+                        fold(&mut self.fold, self.data_to, &data.to_bytes());
+                    }
+                }
                 match store.verify(host.coll, &key, self.data_to, len).await {
                     Ok(sum) => {
                         self.data = self.data.then(sum);
@@ -472,6 +485,9 @@ impl Reading {
             }
             if !o.read_error && self.data_to >= o.size {
                 o.data_digest = Some(self.data.crc());
+                if host.is_coded() {
+                    o.fold = Some(Bytes::copy_from_slice(&self.fold));
+                }
             }
             return Ok(false);
         }

@@ -40,7 +40,7 @@ impl Core {
                     let conf = self.settings().pg.clone();
                     let remains = source
                         .with_pg(|pg| Pg::remains(self.whoami, target.pgid, pg, conf, wall_now()));
-                    self.add_loaded(remains)
+                    self.add_loaded(remains, Default::default())
                 }
                 (None, None) => continue,
             };
@@ -68,6 +68,11 @@ impl Core {
         tracing::info!(osd = self.whoami.0, pg = %host.pgid, into = children.len() + 1, epoch = map.epoch().0, "split");
         // The transaction of the whole comes first.
         host.pump();
-        children.into_iter().map(|pg| self.add_host(pg)).collect()
+        let mut kept = std::mem::take(&mut *host.handed_over.borrow_mut());
+        let add = |pg: Pg| {
+            let kept = kept.remove(&pg.spgid()).unwrap_or_default();
+            self.add_host(pg, kept)
+        };
+        children.into_iter().map(add).collect()
     }
 }

@@ -232,6 +232,23 @@ impl PgHost {
             self.drop_row(row, snap, pace);
             return;
         };
+        let gathered = self.gather(&done.txn, &[&clone, &head.state.oid]).await;
+        if self.generation.get() != generation || !self.with_pg(|pg| pg.is_active()) {
+            return;
+        }
+        let gathered = match gathered {
+            Ok(gathered) => gathered,
+            Err(e) => {
+                tracing::error!(pg = %self.pgid, oid = %clone, "cannot trim the clone: {e}");
+                self.stop_trim(snap, true);
+                return;
+            }
+        };
+        if self.with_pg(|pg| pg.next_version()) != at {
+            // Another object was changed meanwhile, and has the version.
+            self.trim_row(snap, row, &snap_mapper::snap_row(snap, &clone).1, pace);
+            return;
+        }
         let before = context
             .head
             .borrow_mut()
@@ -240,7 +257,7 @@ impl PgHost {
         let entries = done.entries.into_iter().collect();
         let freed = done.stats.num_bytes.min(0).unsigned_abs();
         let completion = Completion::Trim { snap, context: context.clone(), pace };
-        if !self.propose(entries, done.txn, done.stats, completion) {
+        if !self.propose(entries, done.txn, &gathered, done.stats, completion) {
             context.committed();
             *context.head.borrow_mut() = before;
         } else {

@@ -230,6 +230,16 @@ impl PgHost {
             // The copy turned out to be bad while it was read.
             return later();
         }
+        let gathered = match self.gather(&Mutations::new(), &[oid]).await {
+            Ok(gathered) => gathered,
+            Err(e) => {
+                tracing::error!(pg = %self.pgid, %oid, "cannot end a watch: {e}");
+                return later();
+            }
+        };
+        if self.generation.get() != generation || !self.with_pg(|pg| pg.is_active()) {
+            return;
+        }
         let mut state = head.state.clone();
         if state.oi.watchers.remove(&watcher).is_none() {
             // Something else took it out, and its completion is on the way; or the object is gone.
@@ -263,7 +273,7 @@ impl PgHost {
         context.proposed();
         let completion =
             Completion::Unwatch { oid: oid.clone(), watcher, context: context.clone() };
-        if !self.propose(smallvec![entry], txn, StatSum::default(), completion) {
+        if !self.propose(smallvec![entry], txn, &gathered, StatSum::default(), completion) {
             context.committed();
             *context.head.borrow_mut() = before;
         }

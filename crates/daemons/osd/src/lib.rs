@@ -30,6 +30,8 @@ pub mod core;
 #[cfg(test)]
 mod core_balanced_test;
 #[cfg(test)]
+mod core_coded_test;
+#[cfg(test)]
 mod core_test;
 #[cfg(test)]
 mod core_together_test;
@@ -43,6 +45,7 @@ pub mod heartbeat;
 pub mod host;
 mod host_backfill;
 mod host_background;
+mod host_coded;
 mod host_execute;
 mod host_jobs;
 mod host_lease;
@@ -51,6 +54,7 @@ mod host_recovery;
 mod host_repair;
 mod host_rooms;
 pub mod host_scrub;
+mod host_shards;
 mod host_split;
 mod host_trim;
 mod host_trim_count;

@@ -19,6 +19,8 @@ use types::{
 pub struct MapAt {
     map: Rc<OsdMap>,
     pools: FxHashMap<PoolId, Rc<PoolOps>>,
+    /// How served pools keep their objects.
+    kinds: FxHashMap<PoolId, PoolKind>,
     mappings: RefCell<FxHashMap<PgId, Mapping>>,
 }
 
@@ -27,7 +29,9 @@ impl MapAt {
     pub fn new(map: Rc<OsdMap>) -> Rc<Self> {
         let pools =
             map.pools.iter().map(|(id, p)| (*id, Rc::new(pool_ops(&map, *id, p)))).collect();
-        Rc::new(MapAt { map, pools, mappings: RefCell::default() })
+        let kinds =
+            map.pools.iter().filter_map(|(id, p)| Some((*id, kind_of(&map, *id, p)?))).collect();
+        Rc::new(MapAt { map, pools, kinds, mappings: RefCell::default() })
     }
 
     /// The map itself.
@@ -54,9 +58,22 @@ fn pool_ops(map: &OsdMap, id: PoolId, p: &types::PgPool) -> PoolOps {
     }
 }
 
-/// Whether groups of the pool are instantiated: not those of erasure-coded pools.
-fn is_served(id: PoolId, pool: &PgPool) -> bool {
-    pool.is_replicated() && has_collections(id)
+/// How a pool keeps its objects; `None` if its groups are not instantiated here: it has a number
+/// that no collection can have, or a profile that monitors would not accept.
+fn kind_of(map: &OsdMap, id: PoolId, pool: &PgPool) -> Option<PoolKind> {
+    if !has_collections(id) {
+        return None;
+    }
+    if pool.is_replicated() {
+        return Some(PoolKind::Replicated);
+    }
+    let mut settings = map.erasure_code_profiles.get(&pool.erasure_code_profile)?.clone();
+    let profile = ec::Profile::normalize(&mut settings).ok()?;
+    let unit = u64::from(pool.stripe_width) / profile.k as u64;
+    let layout = ec::Layout::new(profile.k, profile.m, unit).ok()?;
+    let fits = layout.shards().len() == usize::from(pool.size)
+        && layout.stripe_width() == u64::from(pool.stripe_width);
+    fits.then_some(PoolKind::Erasure(pg::Erasure { layout, technique: profile.technique }))
 }
 
 impl MapView for MapAt {
@@ -80,9 +97,10 @@ impl MapView for MapAt {
     }
     fn pool(&self, id: PoolId) -> Option<PoolView> {
         // A group of a pool that is not served has no place here.
-        let p = self.map.pool(id).filter(|p| is_served(id, p))?;
+        let kind = *self.kinds.get(&id)?;
+        let p = self.map.pool(id)?;
         Some(PoolView {
-            kind: PoolKind::Replicated,
+            kind,
             size: p.size.into(),
             min_size: p.min_size.into(),
             pg_num: p.pg_num,
@@ -158,7 +176,7 @@ impl MapView for MapAt {
 
 impl ClusterMap for MapAt {
     fn pools(&self) -> Vec<PoolId> {
-        self.map.pools.iter().filter(|(id, p)| is_served(**id, p)).map(|(id, _)| *id).collect()
+        self.map.pools.keys().copied().filter(|id| self.kinds.contains_key(id)).collect()
     }
     fn pool_ops(&self, pool: PoolId) -> Option<Rc<PoolOps>> {
         self.pools.get(&pool).cloned()

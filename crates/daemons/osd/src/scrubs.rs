@@ -130,6 +130,8 @@ pub(crate) struct Reading {
     /// Data up to here is read.
     pub(crate) data_to: u64,
     pub(crate) data: Sum,
+    /// Of a shard: its data folded.
+    pub(crate) fold: [u8; pg::scrub::shards::FOLD_BYTES],
     pub(crate) omap: Omap,
 }
 

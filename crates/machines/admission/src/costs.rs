@@ -172,12 +172,14 @@ impl Costs {
             // The object is read here or elsewhere, and written there or here. What was learned of
             // a byte says how long large requests take among others, not what they keep others
             // from: it was tens of times Ceph's ratio.
-            Kind::Recover | Kind::ReadObject(_) => {
+            Kind::Recover | Kind::ReadObject(_) | Kind::Rebuild(_) => {
                 2 * small + u64::from(self.charge_bytes(job.cost))
             }
             // The clone's object is read, and a small change made of several rows.
             Kind::SnapTrim(_) => 2 * small,
-            Kind::Scan(_) | Kind::ListObjects(..) | Kind::CountClones => read(job.cost),
+            Kind::ReadShard(..) | Kind::Scan(_) | Kind::ListObjects(..) | Kind::CountClones => {
+                read(job.cost)
+            }
             // Many objects go with one change.
             Kind::RemoveObjects(objects) => small + small * objects as u64 / 8,
         }

@@ -89,7 +89,10 @@ impl Front {
             | Kind::CountClones
             | Kind::Scan(_)
             | Kind::RemoveObjects(_) => true,
-            Kind::ReadObject(_) | Kind::ListObjects(..) => false,
+            Kind::ReadObject(_)
+            | Kind::ReadShard(..)
+            | Kind::Rebuild(_)
+            | Kind::ListObjects(..) => false,
         }
     }
 

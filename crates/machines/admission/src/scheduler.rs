@@ -398,9 +398,12 @@ fn access<R: Request>(work: &Work<R>) -> Access {
     match work {
         Work::Client(op) => op.access(),
         Work::Background(job) => match job.kind {
-            Kind::ReadObject(_) | Kind::ListObjects(..) | Kind::Scan(_) | Kind::CountClones => {
-                Access::Read
-            }
+            Kind::ReadObject(_)
+            | Kind::ReadShard(..)
+            | Kind::Rebuild(_)
+            | Kind::ListObjects(..)
+            | Kind::Scan(_)
+            | Kind::CountClones => Access::Read,
             Kind::Recover | Kind::SnapTrim(_) | Kind::RemoveObjects(_) => Access::Write,
         },
     }
@@ -419,19 +422,26 @@ fn classify<R: Request>(work: &Work<R>, p: &Priorities) -> (OpClass, u64, u64, u
 
 /// Whether clients wait for background work.
 fn is_waited_for<R>(work: &Work<R>) -> bool {
-    matches!(work, Work::Background(Background { kind: Kind::ReadObject(read), .. }) if read.urgent)
+    let Work::Background(job) = work else { return false };
+    match &job.kind {
+        Kind::ReadObject(read) => read.urgent,
+        Kind::Rebuild(rebuild) => rebuild.urgent,
+        _ => false,
+    }
 }
 
 /// Class and priority of background work.
 fn of_background(job: &Background, p: &Priorities) -> (OpClass, u32) {
     match job.kind {
         // As in Ceph: what is at risk goes before what is only misplaced.
-        Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) if job.misplaced => {
-            (OpClass::BackgroundBestEffort, p.recovery)
-        }
-        Kind::Recover | Kind::ReadObject(_) | Kind::ListObjects(..) => {
-            (OpClass::BackgroundRecovery, p.recovery)
-        }
+        Kind::Recover
+        | Kind::ReadObject(_)
+        | Kind::ReadShard(..)
+        | Kind::Rebuild(_)
+        | Kind::ListObjects(..) => match job.misplaced {
+            true => (OpClass::BackgroundBestEffort, p.recovery),
+            false => (OpClass::BackgroundRecovery, p.recovery),
+        },
         Kind::SnapTrim(_) | Kind::CountClones => (OpClass::BackgroundBestEffort, p.snap_trim),
         Kind::Scan(_) => (OpClass::BackgroundBestEffort, p.scrub),
         Kind::RemoveObjects(_) => (OpClass::BackgroundBestEffort, p.other),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
-use types::{ObjectId, PoolId, SnapId, SpgId};
+use types::{ObjectId, PgShard, PoolId, SnapId, SpgId};
 
 /// Something to do that costs the device or the processor.
 pub enum Work<R> {
@@ -43,6 +43,10 @@ pub enum Kind {
     Recover,
     /// Read a part of an object for another OSD.
     ReadObject(Box<ReadObject>),
+    /// Read a part of a shard for another OSD.
+    ReadShard(pg::ReadToken, Box<pg::ShardQuery>),
+    /// Make a part of lost shards of an object.
+    Rebuild(Box<Rebuild>),
     /// List objects for a backfill: for this token, after this cursor, about so many.
     ListObjects(pg::ReadToken, pg::Backfill, usize),
     /// Trim an object of a removed snapshot.
@@ -67,6 +71,29 @@ pub struct ReadObject {
     /// Where to start.
     pub from: pg::Progress,
     /// Bounds the data.
+    pub max_bytes: u64,
+    /// Bounds the omap rows.
+    pub max_omap: u64,
+    /// Clients wait for it.
+    pub urgent: bool,
+}
+
+/// See [`pg::Action::Rebuild`].
+#[derive(Debug)]
+pub struct Rebuild {
+    /// Goes into the answer.
+    pub token: pg::ReadToken,
+    /// The object.
+    pub oid: ObjectId,
+    /// The version that it must have.
+    pub version: types::Eversion,
+    /// Copies that lack their shard.
+    pub targets: Vec<PgShard>,
+    /// Copies that have theirs.
+    pub sources: Vec<PgShard>,
+    /// Where to start.
+    pub from: pg::Progress,
+    /// Bounds the data of each shard.
     pub max_bytes: u64,
     /// Bounds the omap rows.
     pub max_omap: u64,

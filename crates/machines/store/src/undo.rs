@@ -130,7 +130,8 @@ impl Undo {
     /// Lets what was set aside go.
     pub fn forget(&self, t: &mut Transaction, coll: Coll, aside: &Key) {
         if *self != Undo::Absent {
-            t.remove(coll, aside);
+            // It is gone already if the whole collection is being emptied.
+            t.touch(coll, aside).remove(coll, aside);
         }
     }
 

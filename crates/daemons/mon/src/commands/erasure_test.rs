@@ -7,7 +7,7 @@ use crate::state::Change;
 use serde_json::{Value, json};
 use types::errno::Errno;
 use types::rados::osd_state as state;
-use types::{OsdId, OsdMap, PoolId};
+use types::{OsdId, OsdMap, PgId, PoolId};
 
 /// A cluster of `hosts` hosts with two OSDs each, all up and in.
 fn cluster(hosts: i32, serving: bool) -> Bench {
@@ -222,4 +222,31 @@ fn a_class_in_a_profile_stays() {
     assert_eq!(create(&mut b, "x", "p").unwrap_err().errno, Errno::EINVAL);
     b.run(json!({"prefix": "osd erasure-code-profile rm", "name": "p"})).unwrap();
     b.run(rm).unwrap();
+}
+
+/// Clients send to the first OSD of the acting set, which may have a shard without metadata.
+#[test]
+fn a_copy_that_may_lead_leads() {
+    let mut b = cluster(5, true);
+    set(&mut b, "p", &["k=2", "m=2"]).unwrap();
+    create(&mut b, "coded", "p").unwrap();
+    osd_state::lead_coded(&mut b.pending);
+    assert!(b.pending.osd().primary_temp.is_empty());
+    let (id, _) = b.pending.osd().pools.iter().find(|(_, p)| !p.is_replicated()).unwrap();
+    let groups: Vec<PgId> = (0..8).map(|seed| PgId { pool: *id, seed }).collect();
+    for osd in 0..10 {
+        b.pending.osd_mut().osds[osd].state = state::EXISTS;
+        osd_state::lead_coded(&mut b.pending);
+        let map = b.pending.osd();
+        for pg in &groups {
+            let placed = map.pg_to_up_acting(*pg);
+            let position = placed.acting.iter().position(|o| *o == placed.acting_primary).unwrap();
+            assert!([0, 2, 3].contains(&position), "{pg}: {placed:?}");
+            let first = placed.acting.iter().position(|o| o.is_some()).unwrap();
+            assert_eq!(map.primary_temp.contains_key(pg), first == 1, "{pg}: {placed:?}");
+        }
+        b.pending.osd_mut().osds[osd].state = state::EXISTS | state::UP;
+    }
+    osd_state::lead_coded(&mut b.pending);
+    assert!(b.pending.osd().primary_temp.is_empty());
 }

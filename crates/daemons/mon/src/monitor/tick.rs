@@ -230,6 +230,7 @@ impl Inner {
         let lines = self.conf.borrow().u64("mon_log_max");
         self.proposer.with_pending(|p| {
             osd_state::clean_temps(p);
+            osd_state::lead_coded(p);
             osd_state::forget_old_lag(p, &self.conf.borrow());
             osd_state::update_full_pools(p);
             let log = &p.state().log;

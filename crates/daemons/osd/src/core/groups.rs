@@ -3,6 +3,7 @@
 use super::Core;
 use crate::clock::wall_now;
 use crate::host::PgHost;
+use crate::host_coded::Kept;
 use crate::map::ClusterMapRef;
 use crate::peer_net::Envelope;
 use crate::waits::{Reason, Waiter};
@@ -17,8 +18,8 @@ impl Core {
     }
 
     /// Adds a group that was loaded from the store. Later maps follow with [`Core::advance_map`].
-    pub fn add_loaded(&self, pg: Pg) -> Rc<PgHost> {
-        let host = PgHost::new(self.rc(), pg);
+    pub(crate) fn add_loaded(&self, pg: Pg, kept: Kept) -> Rc<PgHost> {
+        let host = PgHost::new(self.rc(), pg, kept);
         self.pgs.insert(host.clone());
         host
     }
@@ -45,7 +46,7 @@ impl Core {
             if self.host(pgid).is_none() {
                 let conf = self.settings().pg.clone();
                 if let Some(pg) = Pg::create(self.whoami, pgid, view.clone(), conf, wall_now()) {
-                    self.add_host(pg);
+                    self.add_host(pg, Kept::new());
                 }
             }
         }
@@ -75,8 +76,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn add_host(&self, pg: Pg) -> Rc<PgHost> {
-        let host = PgHost::new(self.rc(), pg);
+    pub(crate) fn add_host(&self, pg: Pg, kept: Kept) -> Rc<PgHost> {
+        let host = PgHost::new(self.rc(), pg, kept);
         self.pgs.insert(host.clone());
         host.pump();
         self.requeue_waiting_pg(host.id);
@@ -122,7 +123,7 @@ impl Core {
                 let conf = self.settings().pg.clone();
                 let pg = Pg::adopt(self.whoami, view, conf, &e.header, &e.msg, wall_now());
                 if let Some(pg) = pg {
-                    let host = self.add_host(pg);
+                    let host = self.add_host(pg, Kept::new());
                     host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
                 }
             }

@@ -4,9 +4,11 @@ use super::StartError;
 use crate::clock::wall_now;
 use crate::collections::{META_KEY, id_of};
 use crate::core::Core;
+use crate::host_coded::Kept;
 use crate::osd_map::MapAt;
 use crate::superblock::{self, Superblock};
 use bytes::Bytes;
+use objops::coded::KeptChange;
 use pg::Pg;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,7 +23,7 @@ async fn load_group(
     store: Rc<Store>,
     coll: store::Coll,
     id: SpgId,
-) -> Result<(SpgId, pg::rows::Loaded), StartError> {
+) -> Result<(SpgId, pg::rows::Loaded, Kept), StartError> {
     let meta = Bytes::from_static(META_KEY);
     let mut rows = Vec::new();
     let mut from = Bytes::from_static(pg::rows::FIRST_ROW);
@@ -37,8 +39,20 @@ async fn load_group(
         }
         first = false;
     }
+    let values: Vec<(Bytes, Bytes)> = rows.clone();
     let loaded = pg::rows::load(id, rows).map_err(|source| StartError::Group { id, source })?;
-    Ok((id, loaded))
+    let mut kept = Kept::new();
+    for version in &loaded.undo {
+        let key = pg::rows::undo_key(*version);
+        let damaged = |source| StartError::Group {
+            id,
+            source: pg::LoadError::Row { key: key.clone(), source },
+        };
+        if let Some((_, value)) = values.iter().find(|(k, _)| *k == key) {
+            kept.insert(*version, KeptChange::decode(value).map_err(damaged)?);
+        }
+    }
+    Ok((id, loaded, kept))
 }
 
 /// Loads all groups and brings each up to the newest map that is kept.
@@ -67,10 +81,11 @@ pub(super) async fn load_groups(
             None => break,
         }
     }
-    loaded.sort_by_key(|(id, _)| *id);
-    let oldest = loaded.iter().map(|(_, l)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
+    loaded.sort_by_key(|(id, ..)| *id);
+    let oldest =
+        loaded.iter().map(|(_, l, _)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
     // A group may have made something of a map that the superblock does not count yet.
-    let last = loaded.iter().map(|(_, l)| l.epoch).max().unwrap_or(own.current).max(own.current);
+    let last = loaded.iter().map(|(_, l, _)| l.epoch).max().unwrap_or(own.current).max(own.current);
     for e in oldest.0..=last.0 {
         if let Some(map) = superblock::load_map(store, Epoch(e)).await? {
             maps.insert(Epoch(e), MapAt::new(Rc::new(map)));
@@ -78,14 +93,14 @@ pub(super) async fn load_groups(
     }
     let Some(newest) = maps.get(&own.current).cloned() else { return Ok(None) };
     core.restore(newest.clone(), own.unborn.clone());
-    for (_, l) in loaded {
+    for (_, l, kept) in loaded {
         let epoch = l.epoch;
         let Some((at, map)) = maps.range(epoch..).next().map(|(e, m)| (*e, m.clone())) else {
             continue;
         };
         let conf = core.settings().pg.clone();
         let pg = Pg::load(core.whoami, l, map, conf, wall_now());
-        let host = core.add_loaded(pg);
+        let host = core.add_loaded(pg, kept);
         let mut hosts = vec![host];
         for (_, map) in maps.range(at.next()..).take_while(|(e, _)| **e <= own.current) {
             let map: pg::MapRef = map.clone();

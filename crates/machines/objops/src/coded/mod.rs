@@ -19,7 +19,7 @@ mod undo;
 #[cfg(test)]
 mod coded_test;
 
-pub use undo::{KeptChange, aside_of};
+pub use undo::{ASIDE, KeptChange, aside_of};
 
 use crate::small::SMALL_BYTES;
 use crate::txn::{Mutations, SnapsChange};
@@ -69,15 +69,25 @@ impl Before {
 
     /// The value of [`SHARDS_ATTR`] of an object of this version.
     pub fn attr(&self, version: Eversion) -> Bytes {
-        let other = self.shards.iter().enumerate().filter(|(_, v)| **v != version);
-        let other: BTreeMap<ShardId, Eversion> =
-            other.map(|(s, v)| (ShardId(s as i8), *v)).collect();
+        let other: BTreeMap<ShardId, Eversion> = self.others(version).into_iter().collect();
         other.to_bytes(Features::ALL)
+    }
+
+    /// Shards that have another version than this.
+    pub fn others(&self, version: Eversion) -> Vec<(ShardId, Eversion)> {
+        let other = self.shards.iter().enumerate().filter(|(_, v)| **v != version);
+        other.map(|(s, v)| (ShardId(s as i8), *v)).collect()
     }
 
     /// The version of one shard, zero if there is none.
     pub fn shard(&self, shard: Shard) -> Eversion {
         self.shards.get(usize::from(shard)).copied().unwrap_or_default()
+    }
+
+    /// The object's version.
+    pub fn version(&self) -> Eversion {
+        // Every entry names the shards that may lead.
+        self.shards.iter().copied().max().unwrap_or_default()
     }
 
     fn exists(&self) -> bool {

@@ -8,7 +8,7 @@ use store::{Change, Coll, Key, Transaction, Undo};
 use types::{Eversion, ObjectId, SnapId};
 
 /// What is set aside begins so: keys of no object, in front of all objects of a pool.
-const ASIDE: &[u8] = b"\0undo";
+pub const ASIDE: &[u8] = b"\0undo";
 
 /// Where what an entry replaced of an object is set aside.
 pub fn aside_of(version: Eversion, oid: &ObjectId) -> Key {

@@ -1,0 +1,361 @@
+//! An erasure-coded pool (2+1) on three OSDs of one thread.
+
+use crate::collections::coll_of;
+use crate::core_test::{Cluster, POOL, run};
+use bytes::Bytes;
+use messages::{Op, OpArgs};
+use objops::OpCode;
+use objops::code::on_extent;
+use std::collections::BTreeMap;
+use store::Key;
+use types::{Errno, ObjectId, OsdId, PgId, ShardId, SnapContext, SnapId, SpgId};
+
+async fn coded() -> Cluster {
+    let mut c = Cluster::new();
+    c.map.coded = true;
+    c.publish();
+    c.settle().await;
+    c
+}
+
+fn bytes(n: usize, first: u8) -> Vec<u8> {
+    (0..n).map(|i| first.wrapping_add((i * 7 % 253) as u8)).collect()
+}
+
+async fn write(c: &mut Cluster, name: &str, off: u64, data: Vec<u8>) {
+    let op = Op { indata: data.clone().into(), ..on_extent(OpCode::WRITE, off, data.len() as u64) };
+    assert_eq!(c.op(name, vec![op]).await.result, 0, "{name}");
+}
+
+async fn read_at(c: &mut Cluster, name: &str, off: u64, length: u64) -> Bytes {
+    let r = c.op(name, vec![on_extent(OpCode::READ, off, length)]).await;
+    assert_eq!(r.result, 0, "{name}");
+    r.ops[0].outdata.clone()
+}
+
+fn down(c: &mut Cluster, osd: i32) {
+    c.down.borrow_mut().push(OsdId(osd));
+    c.next_map(|m| {
+        m.up.remove(&osd);
+    });
+}
+
+fn up(c: &mut Cluster, osd: i32) {
+    c.down.borrow_mut().retain(|o| o.0 != osd);
+    c.next_map(|m| {
+        m.up.insert(osd, m.epoch);
+    });
+}
+
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % n
+    }
+}
+
+/// A random change by a client, of the object and of what it should be.
+async fn change(c: &mut Cluster, r: &mut Rng, name: &str, model: &mut BTreeMap<String, Vec<u8>>) {
+    let (off, n) = (r.below(40_000), 1 + r.below(20_000));
+    let first = r.below(256) as u8;
+    let exists = model.contains_key(name);
+    match r.below(9) {
+        0 if exists => {
+            assert_eq!(c.op(name, vec![on_extent(OpCode::DELETE, 0, 0)]).await.result, 0);
+            model.remove(name);
+        }
+        1 if exists => {
+            assert_eq!(c.op(name, vec![on_extent(OpCode::TRUNCATE, off, 0)]).await.result, 0);
+            model.get_mut(name).unwrap().resize(off as usize, 0);
+        }
+        2 if exists => {
+            assert_eq!(c.op(name, vec![on_extent(OpCode::ZERO, off, n)]).await.result, 0);
+            let m = model.get_mut(name).unwrap();
+            let (from, to) = ((off as usize).min(m.len()), ((off + n) as usize).min(m.len()));
+            // Zeroes at the end cut the object off.
+            m[from..to].fill(0);
+            if off + n >= m.len() as u64 && off < m.len() as u64 {
+                m.truncate(off as usize);
+            }
+        }
+        3 => {
+            let data = bytes(n as usize, first);
+            let op = Op { indata: data.clone().into(), ..on_extent(OpCode::WRITEFULL, 0, n) };
+            assert_eq!(c.op(name, vec![op]).await.result, 0);
+            model.insert(name.to_owned(), data);
+        }
+        4 => {
+            let data = bytes(n as usize, first);
+            let op = Op { indata: data.clone().into(), ..on_extent(OpCode::APPEND, 0, n) };
+            assert_eq!(c.op(name, vec![op]).await.result, 0);
+            model.entry(name.to_owned()).or_default().extend(data);
+        }
+        _ => {
+            let n = if r.below(2) == 0 { 1 + n % 600 } else { n };
+            let data = bytes(n as usize, first);
+            write(c, name, off, data.clone()).await;
+            let m = model.entry(name.to_owned()).or_default();
+            let end = (off + n) as usize;
+            m.resize(m.len().max(end), 0);
+            m[off as usize..end].copy_from_slice(&data);
+        }
+    }
+}
+
+async fn check(c: &mut Cluster, model: &BTreeMap<String, Vec<u8>>, names: &[String]) {
+    for name in names {
+        match model.get(name) {
+            Some(m) => {
+                let found = c.read(name).await;
+                assert!(found[..] == m[..], "{name}: {} bytes, {} expected", found.len(), m.len());
+                let off = m.len() as u64 / 3;
+                let part = read_at(c, name, off, 5000).await;
+                let end = m.len().min(off as usize + 5000);
+                assert!(part[..] == m[off as usize..end], "{name} at {off}");
+            }
+            None => {
+                let r = c.op(name, vec![on_extent(OpCode::STAT, 0, 0)]).await;
+                assert_eq!(r.result, Errno::ENOENT.as_result(), "{name}");
+            }
+        }
+    }
+}
+
+/// Shards of all objects fit together, and nothing is left of what undoes changes but of the last
+/// ones.
+async fn check_shards(c: &Cluster) {
+    let code = ec::Code::new(ec::Technique::JerasureReedSolVan, 2, 1).unwrap();
+    for seed in 0..c.map.pg_num {
+        let pgid = PgId { pool: POOL, seed };
+        let at = |shard: u32| {
+            let coll = coll_of(SpgId { pgid, shard: ShardId(shard as i8) });
+            (&c.stores[((seed + shard) % 3) as usize], coll)
+        };
+        let mut lists = Vec::new();
+        for shard in 0..3 {
+            let (store, coll) = at(shard);
+            let keys = store.list(coll, b"\x00\x80", None, 10_000).await.unwrap().keys;
+            lists.push(keys.into_iter().filter(|k| ObjectId::from_key(k).is_ok()).collect());
+        }
+        let first: Vec<Key> = lists.remove(0);
+        assert!(lists.iter().all(|l: &Vec<Key>| *l == first), "pg {seed}");
+        for key in first {
+            let mut shards = Vec::new();
+            for shard in 0..3 {
+                let (store, coll) = at(shard);
+                let data = store.read(coll, &key, 0, u64::MAX).await.unwrap();
+                shards.push(data.to_bytes().to_vec());
+            }
+            let most = shards.iter().map(Vec::len).max().unwrap();
+            shards.iter_mut().for_each(|s| s.resize(most, 0));
+            let mut parity = vec![0; most];
+            code.encode(&[&shards[0], &shards[1]], &mut [&mut parity]);
+            assert!(parity == shards[2], "pg {seed} {key:?}: parity");
+        }
+    }
+}
+
+fn names(n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("object{i}")).collect()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    run(async || {
+        let mut c = coded().await;
+        let mut r = Rng(5);
+        let mut model = BTreeMap::new();
+        let names = names(6);
+        for _ in 0..150 {
+            let name = &names[r.below(6) as usize];
+            change(&mut c, &mut r, name, &mut model).await;
+        }
+        check(&mut c, &model, &names).await;
+        check_shards(&c).await;
+        for core in &c.cores {
+            assert_eq!(core.failed(), None);
+        }
+    });
+}
+
+#[test]
+fn attributes_and_omap_are_there_whoever_leads() {
+    run(async || {
+        let mut c = coded().await;
+        write(&mut c, "a", 0, bytes(10_000, 1)).await;
+        let attr = |code, name: &str, value: &str| Op {
+            args: OpArgs::Xattr {
+                name_len: name.len() as u32,
+                value_len: value.len() as u32,
+                cmp_op: 0,
+                cmp_mode: 0,
+            },
+            indata: format!("{name}{value}").into(),
+            ..on_extent(code, 0, 0)
+        };
+        assert_eq!(c.op("a", vec![attr(OpCode::SETXATTR, "k", "v")]).await.result, 0);
+        for osd in 0..3 {
+            down(&mut c, osd);
+            c.settle().await;
+            let found = c.op("a", vec![attr(OpCode::GETXATTR, "k", "")]).await;
+            assert_eq!(found.ops[0].outdata, "v", "without osd.{osd}");
+            assert_eq!(c.read("a").await[..], bytes(10_000, 1)[..]);
+            up(&mut c, osd);
+            c.settle().await;
+        }
+    });
+}
+
+#[test]
+fn any_osd_may_go_and_come_back() {
+    run(async || {
+        let mut c = coded().await;
+        let mut r = Rng(11);
+        let mut model = BTreeMap::new();
+        let names = names(8);
+        for round in 0..9 {
+            for _ in 0..25 {
+                let name = &names[r.below(8) as usize];
+                change(&mut c, &mut r, name, &mut model).await;
+            }
+            let osd = round % 3;
+            down(&mut c, osd);
+            c.settle().await;
+            check(&mut c, &model, &names).await;
+            for _ in 0..25 {
+                let name = &names[r.below(8) as usize];
+                change(&mut c, &mut r, name, &mut model).await;
+            }
+            check(&mut c, &model, &names).await;
+            up(&mut c, osd);
+            c.settle().await;
+            check(&mut c, &model, &names).await;
+            check_shards(&c).await;
+        }
+    });
+}
+
+#[test]
+fn snapshots_and_clones() {
+    run(async || {
+        let mut c = coded().await;
+        let first = bytes(30_000, 3);
+        write(&mut c, "a", 0, first.clone()).await;
+        c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)] };
+        write(&mut c, "a", 5000, vec![9; 7000]).await;
+        let mut second = first.clone();
+        second[5000..12_000].fill(9);
+        for osd in [None, Some(0), Some(1), Some(2)] {
+            if let Some(osd) = osd {
+                down(&mut c, osd);
+                c.settle().await;
+            }
+            assert_eq!(c.read("a").await[..], second[..], "{osd:?}");
+            let r = c.op_at("a", SnapId(1), vec![on_extent(OpCode::READ, 0, 0)]).await;
+            assert_eq!(r.ops[0].outdata[..], first[..], "{osd:?}");
+            if let Some(osd) = osd {
+                up(&mut c, osd);
+                c.settle().await;
+            }
+        }
+        let back =
+            Op { args: OpArgs::Snap { snapid: SnapId(1) }, ..on_extent(OpCode::ROLLBACK, 0, 0) };
+        let r = c.op("a", vec![back]).await;
+        assert_eq!(r.result, 0);
+        assert_eq!(c.read("a").await[..], first[..]);
+        write(&mut c, "a", 100, vec![1; 50]).await;
+        let mut third = first.clone();
+        third[100..150].fill(1);
+        assert_eq!(c.read("a").await[..], third[..]);
+        check_shards(&c).await;
+    });
+}
+
+/// A shard whose bytes are others than were written: the store finds that by its checksums. What is
+/// absent on one shard is computed of the others, and put there again.
+#[test]
+fn a_lost_shard_is_made_again() {
+    run(async || {
+        let mut c = coded().await;
+        for i in 0..8 {
+            write(&mut c, &format!("o{i}"), 0, bytes(20_000 + i * 1000, i as u8)).await;
+        }
+        // One OSD loses everything.
+        down(&mut c, 1);
+        c.settle().await;
+        for i in 0..8 {
+            write(&mut c, &format!("o{i}"), 4000, vec![i as u8; 9000]).await;
+        }
+        up(&mut c, 1);
+        c.settle().await;
+        check_shards(&c).await;
+        for i in 0..8usize {
+            let mut expected = bytes(20_000 + i * 1000, i as u8);
+            expected[4000..13_000].fill(i as u8);
+            assert_eq!(c.read(&format!("o{i}")).await[..], expected[..]);
+        }
+    });
+}
+
+/// A change that did not reach all shards that it names, and of which the primary goes, is taken
+/// back where it is: bytes, attributes, clones, and objects that were made or removed.
+#[test]
+fn what_is_on_too_few_shards_is_taken_back() {
+    run(async || {
+        let full = |n: usize| Op {
+            indata: bytes(n, 77).into(),
+            ..on_extent(OpCode::WRITEFULL, 0, n as u64)
+        };
+        let part = Op { indata: vec![5; 9000].into(), ..on_extent(OpCode::WRITE, 3000, 9000) };
+        let small = Op { indata: vec![5; 10].into(), ..on_extent(OpCode::WRITE, 8200, 10) };
+        let changes: [(&str, Op, bool); 8] = [
+            ("a", part.clone(), false),
+            ("a", small, false),
+            ("a", full(100), false),
+            ("a", on_extent(OpCode::TRUNCATE, 5000, 0), false),
+            ("a", on_extent(OpCode::ZERO, 100, 9000), false),
+            ("a", on_extent(OpCode::DELETE, 0, 0), false),
+            ("made", full(30_000), false),
+            ("a", part, true),
+        ];
+        // The copy that the change does not reach has data, or parity.
+        for unreached in [1, 2] {
+            for (name, op, snapshot) in &changes {
+                let what = format!("{name} {:?} without shard {unreached}", op.code);
+                let mut c = coded().await;
+                let old = bytes(20_000, 1);
+                write(&mut c, "a", 0, old.clone()).await;
+                if *snapshot {
+                    c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)] };
+                }
+                let (request, primary) = c.message(name, SnapId::NOSNAP, vec![op.clone()]);
+                c.down.borrow_mut().push(OsdId((primary.0 + unreached) % 3));
+                let mut answer = c.send(request, primary);
+                for _ in 0..200 {
+                    tokio::task::yield_now().await;
+                }
+                assert!(answer.try_recv().is_err(), "{what}: it is answered");
+                c.down.borrow_mut().clear();
+                down(&mut c, primary.0);
+                c.settle().await;
+                c.snapc = SnapContext::default();
+                assert!(c.read("a").await[..] == old[..], "{what}: it is there");
+                let made = c.op("made", vec![on_extent(OpCode::STAT, 0, 0)]).await;
+                assert_eq!(made.result, Errno::ENOENT.as_result(), "{what}");
+                // Without the clone the head is what the snapshot has.
+                let r = c.op_at("a", SnapId(1), vec![on_extent(OpCode::READ, 0, 0)]).await;
+                assert!(r.ops[0].outdata[..] == old[..], "{what}: the clone is there");
+                write(&mut c, "a", 100, vec![8; 5000]).await;
+                up(&mut c, primary.0);
+                c.settle().await;
+                let mut new = old.clone();
+                new[100..5100].fill(8);
+                assert!(c.read("a").await[..] == new[..], "{what}: after all are back");
+                check_shards(&c).await;
+                assert!(c.cores.iter().all(|core| core.failed().is_none()), "{what}");
+            }
+        }
+    });
+}

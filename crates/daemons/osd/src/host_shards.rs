@@ -1,0 +1,610 @@
+//! Reads of shards: for clients, for changes that need old bytes, and to make lost shards anew.
+//!
+//! A read says which version each shard must have, so that it never mixes two. A shard that is
+//! gone, late, damaged or of another version is left out, and what it has is computed of others.
+
+use crate::client_op::Slot;
+use crate::host::PgHost;
+use crate::host_coded::joined;
+use admission::meter::Receipt;
+use admission::work::Rebuild;
+use bytes::Bytes;
+use denc::Decode;
+use denc::crc::Sum;
+use ec::{Pieces, PlanError, ReadPlan, RebuildPlan, Shard, ShardExtents, ShardSet, Sources};
+use objops::coded::{Before, SHARD_ATTR, SHARDS_ATTR};
+use objops::object::{ObjectInfo, SnapSet, decode_attr};
+use objops::{OI_ATTR, ObjectReader, OmapRows, SS_ATTR};
+use pg::{Event, ObjectChunk, ReadToken, ShardAnswer, ShardBytes, ShardQuery};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use types::{Errno, Eversion, ObjectId, PgShard, SnapId};
+
+/// A shard that has not answered a client's read for so long is left out, if others are enough.
+const LATE: Duration = Duration::from_millis(250);
+/// How often a shard of an older version is asked again: a change may be on its way to it.
+const TRIES: u32 = 12;
+
+/// What reading shards has found out about them.
+#[derive(Default)]
+struct Fetched {
+    /// Not there in this version, and which there is.
+    lacks: Vec<Shard>,
+    /// Cannot be read.
+    damaged: Vec<Shard>,
+    /// Without an answer.
+    late: ShardSet,
+}
+
+/// Copies that have an object, by the shard that they have.
+type Copies = BTreeMap<Shard, PgShard>;
+
+impl PgHost {
+    fn copies_of(&self, copies: &[PgShard]) -> Copies {
+        let mut out = Copies::new();
+        let me = self.with_pg(|pg| pg.whoami());
+        for copy in copies {
+            let Ok(shard) = Shard::try_from(copy.shard.0) else { continue };
+            if *copy == me {
+                out.insert(shard, *copy);
+            } else {
+                out.entry(shard).or_insert(*copy);
+            }
+        }
+        out
+    }
+
+    /// Ranges of an object. The caller's interval may be over when this fails.
+    pub(crate) async fn read_ranges(
+        self: &Rc<Self>,
+        oid: &ObjectId,
+        before: &Before,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Bytes>, Errno> {
+        let coding = self.coding().ok_or(Errno::EAGAIN)?.clone();
+        let generation = self.generation.get();
+        let (mut bad, mut late, mut tries, mut patient) =
+            (ShardSet::EMPTY, ShardSet::EMPTY, 0, false);
+        let cached = ShardExtents::new();
+        loop {
+            let copies = self.copies_of(&self.with_pg(|pg| pg.shards_with(oid)));
+            let there = |s: &Shard| before.shard(*s) != Eversion::ZERO;
+            let known: ShardSet = copies.keys().copied().filter(there).collect();
+            let available = known.without(bad).without(late);
+            let own = self.own_shard();
+            let sources = Sources {
+                available,
+                local: available.contains(own).then_some(own),
+                slow: ShardSet::EMPTY,
+                cached: &cached,
+            };
+            let plan = |r: &Range<u64>| {
+                ReadPlan::new(coding.layout, r.start, r.end - r.start, before.size, sources)
+            };
+            let plans: Vec<ReadPlan> = match ranges.iter().map(plan).collect() {
+                Ok(plans) => plans,
+                Err(PlanError::TooFew { .. }) if !late.is_empty() => {
+                    // Those that are late have to be waited for.
+                    (late, patient) = (ShardSet::EMPTY, true);
+                    continue;
+                }
+                Err(e) => {
+                    tracing::error!(pg = %self.id, %oid, ?bad, "the object cannot be read: {e}");
+                    return Err(Errno::EIO);
+                }
+            };
+            let mut reads = ShardExtents::new();
+            for (shard, extents) in plans.iter().flat_map(|p| p.reads()) {
+                extents.iter().for_each(|r| reads.entry(*shard).or_default().insert(r));
+            }
+            let mut pieces = Pieces::new(coding.layout, before.size);
+            let limit = (!patient).then_some(LATE);
+            let got = self.fetch(oid, before, &copies, &reads, limit, true, &mut pieces).await;
+            if self.generation.get() != generation {
+                return Err(Errno::EIO);
+            }
+            if got.lacks.is_empty() && got.damaged.is_empty() && got.late.is_empty() {
+                let mut recipes = coding.recipes.borrow_mut();
+                if let [plan] = &plans[..] {
+                    // Most reads are of one range, and need no copy of what was read.
+                    let read = plan.assemble(&mut recipes, pieces).map(|b| vec![b.into()]);
+                    return read.map_err(|e| self.torn(oid, &e));
+                }
+                let one = |p: &ReadPlan| p.assemble(&mut recipes, pieces.clone()).map(Bytes::from);
+                let all: Result<_, PlanError> = plans.iter().map(one).collect();
+                return all.map_err(|e| self.torn(oid, &e));
+            }
+            late = late.or(got.late);
+            if !got.lacks.is_empty() && tries < TRIES {
+                // The change that it lacks is on its way, or the primary's knowledge of it is.
+                tokio::time::sleep(Duration::from_millis(1 << tries.min(6))).await;
+                tries += 1;
+                if self.generation.get() != generation {
+                    return Err(Errno::EIO);
+                }
+                continue;
+            }
+            for shard in got.lacks.into_iter().chain(got.damaged) {
+                bad.insert(shard);
+                if let Some(copy) = copies.get(&shard).filter(|_| shard != own) {
+                    tracing::error!(pg = %self.id, %oid, osd = copy.osd.0, shard, "the shard is damaged");
+                    let (oid, version) = (oid.detached(), before.version());
+                    self.handle(Event::ShardDamaged { shard: *copy, oid, version });
+                }
+            }
+        }
+    }
+
+    fn torn(&self, oid: &ObjectId, e: &PlanError) -> Errno {
+        tracing::error!(pg = %self.id, %oid, "the object cannot be put together: {e}");
+        Errno::EIO
+    }
+
+    /// Reads shards into `pieces`. With a limit, the time after which a shard counts as late.
+    #[allow(clippy::too_many_arguments, reason = "one read, said once")]
+    async fn fetch(
+        self: &Rc<Self>,
+        oid: &ObjectId,
+        before: &Before,
+        copies: &Copies,
+        reads: &ShardExtents,
+        limit: Option<Duration>,
+        urgent: bool,
+        pieces: &mut Pieces,
+    ) -> Fetched {
+        let mut fetched = Fetched::default();
+        let me = self.with_pg(|pg| pg.whoami());
+        let mut asked: SmallVec<[(Shard, u64, oneshot::Receiver<ShardAnswer>); 4]> =
+            SmallVec::new();
+        for (shard, extents) in reads {
+            let Some(copy) = copies.get(shard) else {
+                fetched.damaged.push(*shard);
+                continue;
+            };
+            if *copy == me {
+                continue;
+            }
+            let query = ShardQuery {
+                oid: oid.clone(),
+                version: before.shard(*shard),
+                extents: extents.iter().map(|r| (r.start, r.end - r.start)).collect(),
+                urgent,
+                ..ShardQuery::default()
+            };
+            let (id, answer) = self.ask(*copy, query);
+            asked.push((*shard, id, answer));
+        }
+        self.pump();
+        let key = oid.to_key();
+        for (shard, extents) in reads.iter().filter(|(s, _)| copies.get(s) == Some(&me)) {
+            for r in extents.iter() {
+                match self.reader.read(&key, r.start, r.end - r.start).await {
+                    Ok(bytes) => pieces.insert(*shard, r, joined(bytes)),
+                    Err(_) => {
+                        fetched.damaged.push(*shard);
+                        break;
+                    }
+                }
+            }
+        }
+        let deadline = limit.map(|l| tokio::time::Instant::now() + l);
+        for (shard, id, mut answer) in asked {
+            let answer = match deadline {
+                None => (&mut answer).await.ok(),
+                Some(at) => match tokio::time::timeout_at(at, &mut answer).await {
+                    Ok(answer) => answer.ok(),
+                    Err(_) => {
+                        self.shard_reads.borrow_mut().remove(&id);
+                        None
+                    }
+                },
+            };
+            let Some(extents) = reads.get(&shard) else { continue };
+            match answer {
+                None => fetched.late.insert(shard),
+                Some(ShardAnswer::Bytes(b)) if b.lengths.len() == extents.iter().count() => {
+                    let mut at = 0usize;
+                    for (r, n) in extents.iter().zip(&b.lengths) {
+                        // The machine has checked that these are as many as there is data.
+                        let end = at.saturating_add(*n as usize).min(b.data.len());
+                        let most = (r.end - r.start) as usize;
+                        pieces.insert(shard, r, b.data.slice(at..end.min(at + most)));
+                        at = end;
+                    }
+                }
+                Some(ShardAnswer::Bytes(_) | ShardAnswer::Damaged) => fetched.damaged.push(shard),
+                Some(ShardAnswer::Lacks { .. }) => fetched.lacks.push(shard),
+            }
+        }
+        fetched
+    }
+
+    /// Asks another copy. What comes next must pump the machine.
+    fn ask(
+        self: &Rc<Self>,
+        copy: PgShard,
+        query: ShardQuery,
+    ) -> (u64, oneshot::Receiver<ShardAnswer>) {
+        let id = self.core.new_token();
+        let (tell, answer) = oneshot::channel();
+        self.shard_reads.borrow_mut().insert(id, tell);
+        self.st.borrow_mut().pg.read_shard(copy, id, query);
+        (id, answer)
+    }
+
+    /// Another copy has answered.
+    pub(crate) fn shard_answered(&self, id: u64, answer: ShardAnswer) {
+        if let Some(tell) = self.shard_reads.borrow_mut().remove(&id) {
+            // A read that did not wait for it is over.
+            let _ = tell.send(answer);
+        }
+    }
+
+    // --- what others read here ---
+
+    /// Answers the primary.
+    pub(crate) async fn serve_shard(self: &Rc<Self>, token: ReadToken, query: ShardQuery) -> u64 {
+        let answer = self.read_shard(&query).await;
+        if self.reader.is_damaged() {
+            self.note_damage().await;
+        }
+        let bytes = if let ShardAnswer::Bytes(b) = &answer { b.data.len() as u64 } else { 0 };
+        self.handle(Event::ShardRead { token, answer });
+        bytes
+    }
+
+    /// The version of the own shard of an object; zero if there is none.
+    pub(crate) async fn shard_version(&self, key: &Bytes) -> Result<Eversion, Errno> {
+        let name = if self.leads() { OI_ATTR } else { SHARD_ATTR };
+        match self.reader.attr(key, name).await {
+            Ok(value) if self.leads() => Ok(decode_attr::<ObjectInfo>(&value)?.version),
+            Ok(value) => Eversion::from_bytes(&value).map_err(|_| Errno::EIO),
+            Err(Errno::ENOENT) => Ok(Eversion::ZERO),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn read_shard(&self, query: &ShardQuery) -> ShardAnswer {
+        let key = query.oid.to_key();
+        let version = match self.shard_version(&key).await {
+            Ok(version) => version,
+            Err(_) => return ShardAnswer::Damaged,
+        };
+        let wanted = query.version;
+        if version == Eversion::ZERO || (wanted != Eversion::ZERO && wanted != version) {
+            return ShardAnswer::Lacks { version };
+        }
+        let Ok(mut bytes) = self.read_own(&key, query).await else { return ShardAnswer::Damaged };
+        bytes.version = version;
+        // It may have changed while it was read; then the parts do not fit together.
+        match self.shard_version(&key).await {
+            Ok(after) if after == version => ShardAnswer::Bytes(Box::new(bytes)),
+            Ok(after) => ShardAnswer::Lacks { version: after },
+            Err(_) => ShardAnswer::Damaged,
+        }
+    }
+
+    async fn read_own(&self, key: &Bytes, query: &ShardQuery) -> Result<ShardBytes, Errno> {
+        let mut out = ShardBytes::default();
+        let mut data = Vec::new();
+        out.size =
+            self.core.store.stat(self.coll, key).await.map_err(objops::store_reader::errno)?.size;
+        for (offset, length) in &query.extents {
+            let mut n = 0;
+            for piece in self.reader.read(key, *offset, *length).await? {
+                n += piece.len() as u64;
+                data.push(piece);
+            }
+            out.lengths.push(n);
+        }
+        out.data = joined(data);
+        if query.attrs {
+            out.attrs = self.reader.attrs(key).await?;
+            out.omap_header = self.reader.omap_header(key).await?;
+        }
+        if query.omap {
+            let start = query.omap_after.clone().unwrap_or_default();
+            let rows = query.max_omap.clamp(1, 1 << 20) as usize;
+            let inclusive = query.omap_after.is_none();
+            let page = self.reader.omap_list(key, &start, inclusive, rows, OMAP_BYTES_MAX).await?;
+            (out.omap, out.omap_more) = (page.rows, page.more);
+        }
+        Ok(out)
+    }
+
+    // --- lost shards ---
+
+    /// Makes a part of lost shards of an object.
+    pub(crate) async fn rebuild(self: &Rc<Self>, r: Rebuild, receipt: Receipt, slot: Slot) {
+        let token = r.token;
+        let generation = self.generation.get();
+        let made = self.make_shards(&r).await;
+        if self.reader.is_damaged() {
+            self.note_damage().await;
+        }
+        drop(slot);
+        if self.generation.get() != generation {
+            return;
+        }
+        match made {
+            Ok(chunks) => {
+                let bytes: usize = chunks.iter().map(|(_, c)| c.data.len()).sum();
+                self.core.admission.has_read(&receipt, bytes as u64);
+                self.handle(Event::Rebuilt { token, chunks });
+            }
+            Err(bad) => {
+                tracing::warn!(pg = %self.id, oid = %r.oid, ?bad, "shards cannot be made");
+                self.handle(Event::RebuildFailed { token, bad });
+            }
+        }
+    }
+
+    /// Attributes and omap of an object, as a copy that may lead has them; or the copies that
+    /// should have them and do not.
+    async fn metadata(
+        self: &Rc<Self>,
+        r: &Rebuild,
+        omap: bool,
+    ) -> Result<ShardBytes, Vec<PgShard>> {
+        let Some(coding) = self.coding() else { return Err(Vec::new()) };
+        let lead = coding.layout.primary_capable();
+        let me = self.with_pg(|pg| pg.whoami());
+        let query = ShardQuery {
+            oid: r.oid.clone(),
+            version: r.version,
+            attrs: true,
+            omap,
+            omap_after: r.from.omap_to.clone(),
+            max_omap: r.max_omap.max(1),
+            urgent: r.urgent,
+            ..ShardQuery::default()
+        };
+        let leads = |c: &&PgShard| Shard::try_from(c.shard.0).is_ok_and(|s| lead.contains(s));
+        let mut able: Vec<PgShard> = r.sources.iter().filter(leads).copied().collect();
+        able.sort_by_key(|c| *c != me);
+        let mut bad = Vec::new();
+        for copy in able {
+            let answer = if copy == me {
+                Some(self.read_shard(&query).await)
+            } else {
+                let (_, answer) = self.ask(copy, query.clone());
+                self.pump();
+                answer.await.ok()
+            };
+            match answer {
+                Some(ShardAnswer::Bytes(bytes)) => return Ok(*bytes),
+                // The object has changed, or its info: it is asked for again.
+                Some(ShardAnswer::Lacks { version }) if version > r.version => {
+                    return Err(Vec::new());
+                }
+                Some(_) => bad.push(copy),
+                None => return Err(Vec::new()),
+            }
+        }
+        Err(bad)
+    }
+
+    async fn make_shards(
+        self: &Rc<Self>,
+        r: &Rebuild,
+    ) -> Result<Vec<(PgShard, ObjectChunk)>, Vec<PgShard>> {
+        let nothing = |_| Vec::new();
+        let coding = self.coding().ok_or_else(Vec::new)?.clone();
+        let layout = coding.layout;
+        let mut meta = self.metadata(r, false).await?;
+        let attr = |name: &[u8]| meta.attrs.iter().find(|(n, _)| n == name).map(|(_, v)| v);
+        let info = attr(OI_ATTR).ok_or_else(Vec::new)?;
+        let info: ObjectInfo = decode_attr(info).map_err(nothing)?;
+        let before = Before::new(layout, &info, attr(SHARDS_ATTR)).map_err(|_| Vec::new())?;
+        let copies = self.copies_of(&r.sources);
+        let target = |c: &PgShard| Shard::try_from(c.shard.0).unwrap_or(Shard::MAX);
+        // Those that a copy at the same position has are copied.
+        let wanted: ShardSet =
+            r.targets.iter().map(target).filter(|s| before.shard(*s) != Eversion::ZERO).collect();
+        let size = layout.shard_size(0, before.size);
+        let start = r.from.data_to.min(size);
+        let range = start..size.min(start.saturating_add(r.max_bytes.max(1)));
+        let there = |s: &Shard| before.shard(*s) != Eversion::ZERO;
+        let have: ShardSet = copies.keys().copied().filter(there).collect();
+        let copied = wanted.and(have);
+        let computed = wanted.without(have);
+        let cached = ShardExtents::new();
+        let own = self.own_shard();
+        let sources = Sources {
+            available: have,
+            local: (copies.get(&own) == Some(&self.with_pg(|pg| pg.whoami()))).then_some(own),
+            slow: ShardSet::EMPTY,
+            cached: &cached,
+        };
+        let mut reads = ShardExtents::new();
+        let mut plan = None;
+        if !range.is_empty() {
+            if !computed.is_empty() {
+                let p = RebuildPlan::new(layout, computed, range.clone(), before.size, sources)
+                    .map_err(|_| Vec::new())?;
+                reads.clone_from(p.reads());
+                plan = Some(p);
+            }
+            for shard in copied.iter() {
+                let end = range.end.min(layout.shard_size(shard, before.size));
+                if range.start < end {
+                    reads.entry(shard).or_default().insert(range.start..end);
+                }
+            }
+        }
+        let mut pieces = Pieces::new(layout, before.size);
+        let urgent = r.urgent;
+        let got = self.fetch(&r.oid, &before, &copies, &reads, None, urgent, &mut pieces).await;
+        let bad: Vec<PgShard> =
+            got.lacks.iter().chain(&got.damaged).filter_map(|s| copies.get(s).copied()).collect();
+        if !bad.is_empty() || !got.late.is_empty() {
+            return Err(bad);
+        }
+        let mut bytes: BTreeMap<Shard, Vec<u8>> = BTreeMap::new();
+        if let Some(plan) = plan {
+            let mut recipes = coding.recipes.borrow_mut();
+            let made = plan.compute(&mut recipes, pieces.clone()).map_err(|_| Vec::new())?;
+            bytes.extend(made);
+        }
+        for shard in copied.iter() {
+            let read = pieces.get(shard, range.clone()).map_err(|_| Vec::new())?;
+            bytes.insert(shard, read.into_owned());
+        }
+        let mut to = r.from.clone();
+        to.data_to = range.end;
+        let whole = range.end >= size;
+        if whole {
+            // The same copy's, of the same version.
+            let rows = self.metadata(r, true).await?;
+            if rows.version != meta.version {
+                return Err(Vec::new());
+            }
+            if let Some((last, _)) = rows.omap.last() {
+                to.omap_to = Some(last.clone());
+            }
+            (meta.omap, meta.omap_more) = (rows.omap, rows.omap_more);
+        }
+        let last = whole && !meta.omap_more;
+        let first = r.from == pg::Progress::default();
+        let snaps = if last { self.snaps_of(&r.oid).await } else { Vec::new() };
+        let lead = layout.primary_capable();
+        let chunk = |copy: &PgShard| {
+            let shard = target(copy);
+            let mut c = ObjectChunk {
+                oid: r.oid.clone(),
+                version: r.version,
+                from: r.from.clone(),
+                to: to.clone(),
+                last,
+                ..ObjectChunk::default()
+            };
+            if before.shard(shard) == Eversion::ZERO {
+                return (*copy, c);
+            }
+            c.size = layout.shard_size(shard, before.size);
+            let end = range.end.min(c.size);
+            if let Some(mut data) = bytes.get(&shard).cloned()
+                && range.start < end
+            {
+                data.truncate((end - range.start) as usize);
+                // Zeroes need no place.
+                if data.iter().any(|b| *b != 0) {
+                    c.extents.push((range.start, end - range.start));
+                    c.data = data.into();
+                }
+            }
+            if !lead.contains(shard) {
+                let version = (Bytes::from_static(SHARD_ATTR), denc_bytes(before.shard(shard)));
+                c.attrs.extend(first.then_some(version));
+                return (*copy, c);
+            }
+            if first {
+                c.attrs.clone_from(&meta.attrs);
+                c.omap_header = meta.omap_header.clone();
+            }
+            c.omap.clone_from(&meta.omap);
+            c.snaps.clone_from(&snaps);
+            (*copy, c)
+        };
+        Ok(r.targets.iter().map(chunk).collect())
+    }
+
+    /// The snapshots of a clone, as its head tells.
+    async fn snaps_of(&self, oid: &ObjectId) -> Vec<SnapId> {
+        if !oid.is_snap() {
+            return Vec::new();
+        }
+        let set = self.reader.attr(&oid.head().to_key(), SS_ATTR).await;
+        let set: Option<SnapSet> = set.ok().and_then(|s| decode_attr(&s).ok());
+        set.and_then(|s| s.clone_snaps.get(&oid.snap).cloned()).unwrap_or_default()
+    }
+}
+
+/// Bytes of omap rows that one answer has.
+const OMAP_BYTES_MAX: usize = 1 << 20;
+
+fn denc_bytes(version: Eversion) -> Bytes {
+    use denc::Encode;
+    version.to_bytes(denc::Features::ALL)
+}
+
+/// The objects of a group as operations read them: whole, whether or not copies are.
+pub(crate) struct Objects<'a>(pub(crate) &'a Rc<PgHost>);
+
+impl Objects<'_> {
+    async fn coded(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<(ObjectId, Before, Range<u64>), Errno> {
+        let oid = ObjectId::from_key(key).map_err(|_| Errno::EINVAL)?;
+        let before = self.0.before(&oid).await?.ok_or(Errno::ENOENT)?;
+        let range = offset.min(before.size)..offset.saturating_add(length).min(before.size);
+        Ok((oid, before, range))
+    }
+}
+
+impl ObjectReader for Objects<'_> {
+    async fn read_summed(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<(Vec<Bytes>, Option<Sum>), Errno> {
+        if !self.0.is_coded() {
+            return self.0.reader.read_summed(key, offset, length).await;
+        }
+        let (oid, before, range) = self.coded(key, offset, length).await?;
+        if range.is_empty() {
+            return Ok((Vec::new(), None));
+        }
+        Ok((self.0.read_ranges(&oid, &before, &[range]).await?, None))
+    }
+
+    /// Where shards have holes is not asked for: all of an object counts as written, as in Ceph's
+    /// erasure-coded pools.
+    async fn extents(
+        &self,
+        key: &Bytes,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, u64)>, Errno> {
+        if !self.0.is_coded() {
+            return self.0.reader.extents(key, offset, length).await;
+        }
+        let (_, _, r) = self.coded(key, offset, length).await?;
+        Ok(if r.is_empty() { Vec::new() } else { vec![(r.start, r.end - r.start)] })
+    }
+
+    async fn attr(&self, key: &Bytes, name: &[u8]) -> Result<Bytes, Errno> {
+        self.0.reader.attr(key, name).await
+    }
+
+    async fn attrs(&self, key: &Bytes) -> Result<Vec<(Bytes, Bytes)>, Errno> {
+        self.0.reader.attrs(key).await
+    }
+
+    async fn omap_header(&self, key: &Bytes) -> Result<Bytes, Errno> {
+        self.0.reader.omap_header(key).await
+    }
+
+    async fn omap_get(&self, key: &Bytes, names: Vec<Bytes>) -> Result<Vec<(Bytes, Bytes)>, Errno> {
+        self.0.reader.omap_get(key, names).await
+    }
+
+    async fn omap_list(
+        &self,
+        key: &Bytes,
+        start: &Bytes,
+        inclusive: bool,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<OmapRows, Errno> {
+        self.0.reader.omap_list(key, start, inclusive, max_rows, max_bytes).await
+    }
+}
