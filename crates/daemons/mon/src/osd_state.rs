@@ -519,8 +519,9 @@ pub fn update_full_pools(p: &mut Pending) {
 }
 
 /// Makes clients find the copies that lead groups of erasure-coded pools. Clients take the first
-/// OSD of the acting set; a copy leads only if it is the first shard with data, or has parity. Where
-/// these differ the map has a temporary primary. Does nothing if the batch does not change the map.
+/// OSD of the acting set; a copy leads only if it is the first shard with data, or has parity.
+/// Where these differ the map has a temporary primary. Does nothing if the batch does not change
+/// the map.
 pub fn lead_coded(p: &mut Pending) {
     if !p.changes_osd_map() {
         return;

@@ -273,8 +273,7 @@ fn snapshots_and_clones() {
     });
 }
 
-/// A shard whose bytes are others than were written: the store finds that by its checksums. What is
-/// absent on one shard is computed of the others, and put there again.
+/// What was changed while an OSD was away is made of the others when it comes back.
 #[test]
 fn a_lost_shard_is_made_again() {
     run(async || {

@@ -250,6 +250,7 @@ impl Daemon {
             ("ceph_version_short", types::version::SHORT),
             ("ceph_release", types::version::RELEASE),
             ("osd_objectstore", "siphon"),
+            ("erasure_coded_pools", "1"),
         ] {
             metadata.entry(k.to_owned()).or_insert_with(|| v.to_owned());
         }

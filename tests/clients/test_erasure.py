@@ -1,0 +1,266 @@
+"""Erasure-coded pools under stock clients: what they create, write and read, with all OSDs and without one."""
+import json
+import os
+import random
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from conftest import eventually
+from processes import Processes, siphon
+
+rados = pytest.importorskip("rados")
+
+POOL = "coded"
+BLOCK = 4096
+
+
+def clean(c, osds=3):
+    s = c.ceph_json("status")
+    states = s["pgmap"].get("pgs_by_state", [])
+    return (s["osdmap"]["num_up_osds"] == osds and states and
+            all(x["state_name"] == "active+clean" for x in states))
+
+
+class Coded:
+    """A pool of 2+1 on three OSDs that are processes of their own."""
+
+    def __init__(self, procs):
+        self.procs, self.c = procs, procs.client("crc")
+        c = self.c
+        c.ceph("osd", "erasure-code-profile", "set", "small", "k=2", "m=1", "crush-failure-domain=osd")
+        c.ceph("osd", "pool", "create", POOL, "8", "8", "erasure", "small")
+        c.ceph("osd", "pool", "set", POOL, "allow_ec_overwrites", "true")
+        c.ceph("osd", "pool", "application", "enable", POOL, "rados")
+        self.cluster = rados.Rados(conffile=str(procs.conf),
+                                   conf={"rados_osd_op_timeout": "60", "rados_mon_op_timeout": "60"})
+        self.cluster.connect(timeout=60)
+        self.io = self.cluster.open_ioctx(POOL)
+        eventually(lambda: clean(c), what="active+clean")
+
+    def stop(self, osd):
+        self.procs[f"osd.{osd}"].kill()
+        self.c.ceph("osd", "down", str(osd))
+        eventually(lambda: self.c.ceph_json("status")["osdmap"]["num_up_osds"] == 2, what=f"osd.{osd} is down")
+
+    def start(self, osd):
+        self.procs[f"osd.{osd}"].start()
+        eventually(lambda: clean(self.c), timeout=120, what="active+clean")
+
+
+@pytest.fixture(scope="module")
+def coded():
+    base = Path(tempfile.mkdtemp(prefix="siphon-erasure."))
+    p = Processes(base)
+    try:
+        p.start()
+        yield Coded(p)
+    finally:
+        p.stop()
+        if not os.environ.get("SIPHON_TEST_KEEP"):
+            shutil.rmtree(base, ignore_errors=True)
+
+
+def test_profiles_and_pools(coded):
+    c = coded.c
+    assert "small" in c.ceph("osd", "erasure-code-profile", "ls").split()
+    profile = c.ceph_json("osd", "erasure-code-profile", "get", "small")
+    assert (profile["k"], profile["m"], profile["plugin"]) == ("2", "1", "jerasure")
+    c.ceph("osd", "erasure-code-profile", "set", "other", "k=2", "m=1", "plugin=isa", "crush-failure-domain=osd")
+    c.ceph("osd", "erasure-code-profile", "rm", "other")
+    assert "other" not in c.ceph("osd", "erasure-code-profile", "ls").split()
+    pool = next(p for p in c.ceph_json("osd", "dump")["pools"] if p["pool_name"] == POOL)
+    assert (pool["type"], pool["size"], pool["min_size"], pool["stripe_width"]) == (3, 3, 2, 8192)
+
+
+def test_put_get_append_truncate(coded, tmp_path):
+    c = coded.c
+    data = os.urandom(5_000_000)
+    f, g = tmp_path / "f", tmp_path / "g"
+    f.write_bytes(data)
+    c.rados("-p", POOL, "put", "big", f)
+    c.rados("-p", POOL, "get", "big", g)
+    assert g.read_bytes() == data
+    c.rados("-p", POOL, "append", "big", f)
+    assert "size 10000000" in c.rados("-p", POOL, "stat", "big").stdout.decode()
+    c.rados("-p", POOL, "truncate", "big", "70001")
+    c.rados("-p", POOL, "get", "big", g)
+    assert g.read_bytes() == data[:70001]
+    c.rados("-p", POOL, "put", "big", f, "--offset", "500")
+    c.rados("-p", POOL, "get", "big", g)
+    assert g.read_bytes() == data[:500] + data
+    c.rados("-p", POOL, "rm", "big")
+    c.fails("rados", "-p", POOL, "stat", "big", errno=1, text="No such file or directory")
+
+
+def test_attributes_omap_and_classes(coded):
+    io = coded.io
+    io.write_full("o", b"x" * 10_000)
+    io.set_xattr("o", "one", b"1")
+    assert io.get_xattr("o", "one") == b"1" and dict(io.get_xattrs("o")) == {"one": b"1"}
+    with rados.WriteOpCtx() as op:
+        io.set_omap(op, ("a", "b", "c"), (b"1", b"2", b"3"))
+        io.operate_write_op(op, "o")
+    with rados.WriteOpCtx() as op:
+        io.remove_omap_keys(op, ("b",))
+        io.operate_write_op(op, "o")
+    with rados.ReadOpCtx() as op:
+        rows, _ = io.get_omap_vals(op, "", "", 10)
+        io.operate_read_op(op, "o")
+        assert dict(rows) == {"a": b"1", "c": b"3"}
+    io.lock_exclusive("o", "lock", "cookie")
+    with pytest.raises(rados.ObjectBusy):
+        coded.cluster.open_ioctx(POOL).lock_exclusive("o", "lock", "another")
+    io.unlock("o", "lock", "cookie")
+
+
+def test_bench(coded):
+    out = coded.c.rados("-p", POOL, "bench", "5", "write", "-b", "65536", "--no-cleanup").stdout.decode()
+    assert re.search(r"Total writes made: +[1-9]", out), out
+    out = coded.c.rados("-p", POOL, "bench", "5", "rand").stdout.decode()
+    assert re.search(r"Total reads made: +[1-9]", out), out
+    coded.c.rados("-p", POOL, "cleanup")
+
+
+class Model:
+    """Random changes of a few objects, and what they come to."""
+
+    def __init__(self, io, seed, names=5):
+        self.io, self.r = io, random.Random(seed)
+        self.objects = {}
+        self.names = [f"random-{seed}-{i}" for i in range(names)]
+
+    def change(self):
+        r, name = self.r, self.r.choice(self.names)
+        off, n = r.randrange(60_000), r.choice([1, 100, 4096, 8192, r.randrange(1, 40_000)])
+        if r.random() < 0.4:
+            off = off // 4096 * 4096
+        data = r.randbytes(n)
+        kind = r.randrange(10)
+        old = self.objects.get(name, b"")
+        if kind == 0 and name in self.objects:
+            self.io.remove_object(name)
+            del self.objects[name]
+        elif kind == 1 and name in self.objects:
+            self.io.trunc(name, off)
+            self.objects[name] = old[:off] + bytes(max(0, off - len(old)))
+        elif kind == 2:
+            self.io.write_full(name, data)
+            self.objects[name] = data
+        elif kind == 3:
+            self.io.append(name, data)
+            self.objects[name] = old + data
+        else:
+            self.io.write(name, data, off)
+            old = old + bytes(max(0, off - len(old)))
+            self.objects[name] = old[:off] + data + old[off + n:]
+
+    def check(self):
+        for name in self.names:
+            if name in self.objects:
+                found = self.io.read(name, 1 << 20)
+                assert found == self.objects[name], f"{name}: {len(found)} bytes, {len(self.objects[name])} expected"
+            else:
+                with pytest.raises(rados.ObjectNotFound):
+                    self.io.stat(name)
+
+
+def test_random_overwrites(coded):
+    m = Model(coded.io, 1)
+    for i in range(300):
+        m.change()
+        if i % 50 == 49:
+            m.check()
+
+
+def test_snapshots(coded):
+    io = coded.io
+    io.write_full("snapped", b"before" * 3000)
+    io.create_snap("s")
+    io.write("snapped", b"after", 1000)
+    snap = io.lookup_snap("s")
+    io.set_read(snap.snap_id)
+    assert io.read("snapped", 100_000) == b"before" * 3000
+    io.set_read(rados.LIBRADOS_SNAP_HEAD)
+    now = (b"before" * 3000)[:1000] + b"after" + (b"before" * 3000)[1005:]
+    assert io.read("snapped", 100_000) == now
+    io.snap_rollback("snapped", "s")
+    assert io.read("snapped", 100_000) == b"before" * 3000
+    io.remove_snap("s")
+
+
+def test_an_osd_goes_and_comes_back(coded):
+    m = Model(coded.io, 2, names=12)
+    for _ in range(60):
+        m.change()
+    for osd in range(3):
+        coded.stop(osd)
+        m.check()
+        for _ in range(40):
+            m.change()
+        m.check()
+        coded.start(osd)
+        m.check()
+
+
+def test_rbd(coded, tmp_path):
+    c = coded.c
+    c.ceph("osd", "pool", "create", "images", "8", "8", "erasure", "small")
+    c.ceph("osd", "pool", "set", "images", "allow_ec_overwrites", "true")
+    c.ceph("osd", "pool", "create", "whole", "8")
+    for pool in ("images", "whole"):
+        c.ceph("osd", "pool", "application", "enable", pool, "rbd")
+    # The header and everything else in the erasure-coded pool, and data alone in it.
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(9_000_000))
+    for spec, more in (("images/image", ()), ("whole/image", ("--data-pool", "images"))):
+        c.run("rbd", "create", spec, "--size", "64M", *more)
+        c.run("rbd", "import", data, spec + "2", *more)
+        c.run("rbd", "export", spec + "2", tmp_path / "out")
+        assert (tmp_path / "out").read_bytes()[:9_000_000] == data.read_bytes()
+        c.run("rbd", "bench", "--io-type", "write", "--io-size", "4096", "--io-total", "1M", "--io-pattern", "rand", spec)
+        c.run("rbd", "snap", "create", spec + "2@s")
+        c.run("rbd", "resize", spec + "2", "--size", "4M", "--allow-shrink")
+        c.run("rbd", "export", spec + "2@s", tmp_path / "old")
+        assert (tmp_path / "old").read_bytes()[:9_000_000] == data.read_bytes()
+        (tmp_path / "out").unlink()
+        (tmp_path / "old").unlink()
+        c.run("rbd", "snap", "rm", spec + "2@s")
+        c.run("rbd", "rm", spec + "2")
+        c.run("rbd", "rm", spec)
+
+
+def flip(coded, osd, name):
+    """Changes a byte of each of an object's shards on an OSD behind the store's back."""
+    daemon = coded.procs[f"osd.{osd}"]
+    daemon.stop()
+    device = daemon.directory / f"osd.{osd}" / "block"
+    dump = json.loads(siphon("store", "dump", device))
+    extents = [o["extents"] for o in dump["objects"] if name in o["key"]]
+    assert len(extents) == 1, f"{name} is not there once: {extents}"
+    with open(device, "r+b") as f:
+        at = extents[0][0]["physical_block"] * BLOCK + 100
+        f.seek(at)
+        old = f.read(1)
+        f.seek(at)
+        f.write(bytes([old[0] ^ 0x40]))
+    daemon.start()
+    eventually(lambda: clean(coded.c), timeout=120, what="active+clean")
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_a_flipped_byte_is_never_returned(coded, shard):
+    name = f"flipped{shard}"
+    data = os.urandom(50_000)
+    coded.io.write_full(name, data)
+    acting = coded.c.ceph_json("osd", "map", POOL, name)["acting"]
+    flip(coded, acting[shard], name)
+    for off in range(0, len(data), 4096):
+        assert coded.io.read(name, 4096, off) == data[off:off + 4096], off
+    # Without any other shard the bad one would be needed.
+    assert coded.io.read(name, 100_000) == data
+    coded.io.write(name, b"new", 100)
+    assert coded.io.read(name, 100_000) == data[:100] + b"new" + data[103:]
