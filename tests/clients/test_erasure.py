@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,67 @@ def test_an_osd_goes_and_comes_back(coded):
         m.check()
         coded.start(osd)
         m.check()
+
+
+def stats(c):
+    dump = c.ceph_json("pg", "dump", "pgs")
+    pgs = dump["pg_stats"] if isinstance(dump, dict) else dump
+    pool = next(p["pool"] for p in c.ceph_json("osd", "dump")["pools"] if p["pool_name"] == POOL)
+    return {s["pgid"]: s for s in pgs if s["pgid"].startswith(f"{pool}.")}
+
+
+def deep_scrub(c):
+    """Scrubs all groups of the pool; says which are not clean."""
+    before = {pg: s["last_deep_scrub_stamp"] for pg, s in stats(c).items()}
+    for pg in before:
+        c.ceph("pg", "deep-scrub", pg)
+    def done():
+        return all(s["last_deep_scrub_stamp"] != before[pg] for pg, s in stats(c).items())
+    eventually(done, timeout=180, what="all groups scrubbed")
+    return [pg for pg, s in stats(c).items() if s["state"] != "active+clean"]
+
+
+class Writer(threading.Thread):
+    """Overwrites parts of an object, and knows what is acknowledged."""
+
+    def __init__(self, coded, n):
+        super().__init__(daemon=True)
+        self.io, self.name_of, self.r = coded.cluster.open_ioctx(POOL), f"overwritten{n}", random.Random(n)
+        self.state, self.count, self.ends, self.error = bytearray(70_000), 0, threading.Event(), None
+
+    def run(self):
+        try:
+            self.io.write_full(self.name_of, bytes(self.state))
+            while not self.ends.is_set():
+                off, n = self.r.randrange(60_000), self.r.choice([10, 512, 4096, 9000])
+                data = self.r.randbytes(n)
+                self.io.write(self.name_of, data, off)
+                self.state[off:off + n] = data
+                self.count += 1
+        except Exception as e:
+            self.error = e
+
+
+def test_all_osds_are_killed_under_overwrites(coded):
+    writers = [Writer(coded, n) for n in range(6)]
+    for w in writers:
+        w.start()
+    for _ in range(3):
+        counts = [w.count for w in writers]
+        eventually(lambda: all(w.error or w.count > n + 20 for w, n in zip(writers, counts)), what="writes go on")
+        for osd in range(3):
+            coded.procs[f"osd.{osd}"].kill()
+        for osd in range(3):
+            coded.procs[f"osd.{osd}"].start()
+        eventually(lambda: clean(coded.c), timeout=120, what="active+clean")
+    for w in writers:
+        w.ends.set()
+    for w in writers:
+        w.join(timeout=90)
+        assert w.error is None and not w.is_alive(), w.error
+        found = coded.io.read(w.name_of, 1 << 20)
+        assert found == bytes(w.state), f"{w.name_of} after {w.count} writes"
+    assert deep_scrub(coded.c) == []
 
 
 def test_rbd(coded, tmp_path):
