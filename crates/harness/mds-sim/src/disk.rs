@@ -121,6 +121,18 @@ impl Disk {
         Ok(())
     }
 
+    /// Statistics of all directories at rest, after a flush, are those of what is in them.
+    pub fn check_statistics(&self) -> Result<(), String> {
+        let held = self.dirs.values().flat_map(|d| d.values()).filter_map(|d| match d {
+            Dentry::Primary(inode) => Some(&**inode),
+            Dentry::Remote { .. } => None,
+        });
+        for inode in self.base.values().chain(held).filter(|i| i.is_dir()) {
+            self.stats(inode)?;
+        }
+        Ok(())
+    }
+
     fn compare(&self, inode: &Inode, model: &Model) -> Result<(), String> {
         let seen = crate::model::Seen::of(inode);
         model.compare(inode.ino, mds::caps::ANY_SHARED, &seen).map_err(|e| format!("at rest: {e}"))

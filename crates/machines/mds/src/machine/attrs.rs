@@ -75,11 +75,11 @@ impl Mds {
         }
         if let Some(mtime) = set.mtime {
             inode.mtime = mtime;
-            inode.time_warp_seq += 1;
+            inode.time_warp_seq = inode.time_warp_seq.wrapping_add(1);
         }
         if let Some(atime) = set.atime {
             inode.atime = atime;
-            inode.time_warp_seq += 1;
+            inode.time_warp_seq = inode.time_warp_seq.wrapping_add(1);
         }
         self.changed(ino, request.stamp);
         Ok(Answer { target: Some(ino), wrote: true, ..Answer::default() })

@@ -308,7 +308,11 @@ impl Mds {
         let size = node.inode.size;
         let ahead = AHEAD_OBJECTS * u64::from(layout.object_size.max(1));
         let old = node.inode.ranges.get(&client).copied().unwrap_or(0);
-        let roomy = (size * 2).min(size.saturating_add(ahead)).max(want).max(size + 1);
+        let roomy = size
+            .saturating_mul(2)
+            .min(size.saturating_add(ahead))
+            .max(want)
+            .max(size.saturating_add(1));
         let mut new = roomy.div_ceil(period).saturating_mul(period).min(self.conf.max_file_size);
         // Near a quota, a writer gets an object at a time.
         let dir = node.parent.as_ref().map(|(d, _)| *d);

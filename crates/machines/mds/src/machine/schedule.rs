@@ -133,6 +133,7 @@ impl Mds {
                 self.judge.insert(ino);
             }
             self.below.remove(id);
+            self.failed.remove(id);
         }
     }
 }

@@ -142,7 +142,7 @@ impl Mds {
         let inodes: Vec<Ino> = session.inodes.iter().copied().collect();
         let gone: Vec<_> =
             self.ops.iter().filter(|(_, s)| s.client == client).map(|(id, _)| *id).collect();
-        // What the client flushed before it went still counts.
+        // A word about capabilities comes to its end by itself, and finds none.
         let gone: Vec<_> = gone
             .into_iter()
             .filter(|id| self.ops.get(id).is_some_and(|s| matches!(s.kind, Kind::Request(_))))

@@ -68,10 +68,10 @@ impl Mds {
                 inode.dirstat.files += change.files;
                 inode.dirstat.subdirs += change.subdirs;
                 inode.dirstat.mtime = inode.dirstat.mtime.max(stamp);
-                inode.dirstat.change_attr += 1;
+                inode.dirstat.change_attr = inode.dirstat.change_attr.wrapping_add(1);
                 inode.mtime = inode.mtime.max(stamp);
                 inode.ctime = inode.ctime.max(stamp);
-                inode.change_attr += 1;
+                inode.change_attr = inode.change_attr.wrapping_add(1);
             }
             inode.rstat.rbytes += change.rbytes;
             inode.rstat.rfiles += change.rfiles;
@@ -87,7 +87,7 @@ impl Mds {
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         let inode = &mut node.inode;
         inode.ctime = inode.ctime.max(stamp);
-        inode.change_attr += 1;
+        inode.change_attr = inode.change_attr.wrapping_add(1);
         let before = inode.rstat;
         if inode.is_dir() {
             inode.rstat.rctime = inode.rstat.rctime.max(stamp);
