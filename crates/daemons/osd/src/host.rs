@@ -232,6 +232,10 @@ impl PgHost {
                 self.act(action);
                 continue;
             }
+            if self.taking_turn.get() {
+                // An event may be what the job of this turn is about to wait for.
+                break;
+            }
             if self.take_turn() {
                 continue;
             }
@@ -258,11 +262,9 @@ impl PgHost {
     }
 
     /// Begins the next job that was put off; whether there was one. What it proposes is carried out
-    /// within. Only the outermost call does this, so that the stack stays flat.
+    /// within; other jobs and events come behind it, so that the stack stays flat and nothing
+    /// happens between what it looks at and what it decides to wait for.
     fn take_turn(self: &Rc<Self>) -> bool {
-        if self.taking_turn.get() {
-            return false;
-        }
         let Some(turn) = self.turns.borrow_mut().pop_front() else { return false };
         self.taking_turn.set(true);
         self.pumping.set(false);
