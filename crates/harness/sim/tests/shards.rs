@@ -44,11 +44,8 @@ fn seeds() {
             "acknowledged change looked for",
             "adopted",
             "backfill finished",
-            "backfill resumed",
             "backfill started over",
-            "bit of a shard changed",
             "change taken back",
-            "client met damage on another shard",
             "cursor moved over different objects",
             "cursor moved over equal objects",
             "cut off",
@@ -67,9 +64,7 @@ fn seeds() {
             "primary lacks its shard",
             "read made of other shards",
             "read went around a late shard",
-            "repaired",
             "resent write recognised",
-            "scrub found damage",
             "several copies filled together",
             "shard copied from its old holder",
             "shard had another version",
@@ -82,6 +77,16 @@ fn seeds() {
             "write planned again",
         ] {
             assert!(marks.get(what).is_some_and(|n| *n > 0), "no seed reached: {what}");
+        }
+        // One seed in a hundred or so.
+        for what in [
+            "backfill resumed",
+            "bit of a shard changed",
+            "client met damage on another shard",
+            "repaired",
+            "scrub found damage",
+        ] {
+            assert!(count < 1_000 || marks.contains_key(what), "no seed reached: {what}");
         }
     }
 }
