@@ -12,7 +12,8 @@
 //! ```
 //!
 //! * [`world`]: time and what happens in it. [`client`]: clients, and what they cache.
-//! * [`bench`]: one request at a time. [`disk`]: what is at rest. [`model`]: what a file system is.
+//! * [`mod@bench`]: one request at a time. [`disk`]: what is at rest.
+//! * [`model`]: what a file system is.
 
 pub mod bench;
 pub mod client;
