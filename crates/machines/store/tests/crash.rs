@@ -342,6 +342,74 @@ fn what_was_under_way_behind_a_lost_batch_is_gone_for_good() {
     });
 }
 
+/// Of several batches under way any may have reached the medium when the power goes, and any may be
+/// lost: what counts ends in front of the first one that is lost.
+#[test]
+fn any_of_several_batches_under_way_may_be_lost() {
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    /// So often the thread is given away for a batch to begin.
+    const TURNS: usize = 30;
+    let mut most = 0;
+    for seed in 1..40 {
+        run(|| async {
+            let (disk, store) = begun().await;
+            let base = disk.record();
+            disk.set_jitter(seed);
+            let acked = Rc::new(Cell::new(0));
+            let mut batches = Vec::new();
+            for name in NAMES {
+                let (acked, seen) = (acked.clone(), disk.event_count());
+                store.submit(named(name)).unwrap().then(move |result| {
+                    result.unwrap();
+                    acked.set(acked.get() + 1);
+                });
+                let written = || {
+                    disk.events()[seen..].iter().find_map(|e| match e {
+                        SimEvent::WriteStart { off, data, .. } if data.starts_with(MAGIC) => {
+                            Some((*off, data.clone()))
+                        }
+                        _ => None,
+                    })
+                };
+                for _ in 0..TURNS {
+                    if written().is_some() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                batches.push(written().expect("each is a batch of its own"));
+            }
+            let acked = acked.get();
+            let open = batches.len() - acked;
+            most = most.max(open);
+            for lost in 0..1u32 << open {
+                let crashed = base.fork();
+                for (n, (off, data)) in batches.iter().enumerate() {
+                    if n < acked || lost & 1 << (n - acked) == 0 {
+                        crashed.poke(*off, data);
+                    }
+                }
+                let first = acked + (lost.trailing_zeros() as usize).min(open);
+                let s = Store::open(Device::sim(crashed.clone()), small()).await.unwrap();
+                for (n, name) in NAMES.iter().enumerate() {
+                    assert_eq!(exists(&s, name).await, n < first, "seed {seed}: {lost:b}, {name}");
+                }
+                // What is written now is in the place of what was lost; what was behind that does
+                // not come back.
+                s.submit(named("new")).unwrap().await.unwrap();
+                drop(s);
+                let s = Store::open(Device::sim(crashed.fork()), small()).await.unwrap();
+                assert!(exists(&s, "new").await, "seed {seed}: {lost:b}");
+                for (n, name) in NAMES.iter().enumerate() {
+                    assert_eq!(exists(&s, name).await, n < first, "seed {seed}: {lost:b}, {name}");
+                }
+                assert_consistent(&s, true, &format!("seed {seed}: {lost:b}")).await;
+            }
+        });
+    }
+    assert!(most >= 3, "at most {most} under way");
+}
+
 #[test]
 fn a_damaged_batch_is_not_the_end_of_the_log_if_later_ones_were_acknowledged() {
     run(|| async {

@@ -330,6 +330,80 @@ fn after_a_device_error_nothing_is_acknowledged() {
     });
 }
 
+/// Whichever request fails while several batches of the log are under way: what was acknowledged is
+/// what comes before it, later batches that are on the medium are not acknowledged, and the store
+/// takes nothing more.
+#[test]
+fn a_request_that_fails_beside_others_acknowledges_nothing_behind_it() {
+    use store::dev::{Doomed, SimEvent};
+    // Runs in which others were under way when one failed, and others succeeded behind it.
+    let (mut beside, mut failures) = (0, 0);
+    for (kind, behind, seed) in [Doomed::Flush, Doomed::Write]
+        .into_iter()
+        .flat_map(|kind| (0..8).map(move |behind| (kind, behind)))
+        .flat_map(|(kind, behind)| (1..12u64).map(move |seed| (kind, behind, seed)))
+    {
+        run(|| async {
+            let what = format!("{kind:?} {behind}, seed {seed}");
+            let (disk, s) = fresh(24 << 20, &small()).await;
+            s.last_commit().await.unwrap();
+            disk.record();
+            disk.set_jitter(seed);
+            disk.fail_one(kind, behind);
+            let mut commits = Vec::new();
+            for i in 0..12 {
+                let mut t = Transaction::new();
+                t.set_attr(C, &key(100 + i), &b"n"[..], "x");
+                match s.submit(t) {
+                    Ok(commit) => commits.push(commit),
+                    Err(e) => {
+                        assert!(matches!(e, StoreError::Failed(_)), "{what}: {e}");
+                        break;
+                    }
+                }
+                for _ in 0..2 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            let submitted = commits.len();
+            let mut acked = 0;
+            for (n, commit) in commits.into_iter().enumerate() {
+                match commit.await {
+                    Ok(()) => {
+                        assert_eq!(acked, n, "{what}: one behind a failure is acknowledged");
+                        acked += 1;
+                    }
+                    Err(e) => assert!(matches!(e, StoreError::Failed(_)), "{what}: {e}"),
+                }
+            }
+            if !disk.has_failed_one() {
+                return assert_eq!(acked, submitted, "{what}: nothing failed");
+            }
+            assert!(acked < 12, "{what}: all are acknowledged");
+            failures += 1;
+            assert!(matches!(s.submit(Transaction::new()), Err(StoreError::Failed(_))), "{what}");
+            // Others end; what they do must not count.
+            for _ in 0..50 {
+                tokio::task::yield_now().await;
+            }
+            drop(s);
+            let events = disk.events();
+            let begun = events.iter().filter(|e| matches!(e, SimEvent::WriteStart { .. })).count();
+            beside += usize::from(begun > acked + 1);
+            let s = Store::open(Device::sim(disk.fork()), small()).await.unwrap();
+            let mut there = 0;
+            for i in 0..12 {
+                if s.exists(C, &key(100 + i)).await.unwrap() {
+                    assert_eq!(there, i, "{what}: there is a gap");
+                    there += 1;
+                }
+            }
+            assert!((acked..=submitted).contains(&there), "{what}: {there} of {acked}");
+        });
+    }
+    assert!(failures > 20 && beside > 5, "{failures} failures, {beside} beside others");
+}
+
 #[test]
 fn foreign_devices_are_told_apart() {
     run(|| async {

@@ -13,7 +13,7 @@ mod uring;
 pub use aligned::AlignedBuf;
 pub use busy::{DeviceTime, SIZES, Served, Slowness};
 pub use faults::Faults;
-pub use sim::{SimDisk, SimEvent};
+pub use sim::{Doomed, SimDisk, SimEvent};
 
 use crate::types::BLOCK;
 use busy::{Busy, Way};

@@ -39,6 +39,15 @@ pub enum SimEvent {
     },
 }
 
+/// A request that is made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doomed {
+    /// A write: nothing of it reaches the medium.
+    Write,
+    /// A flush: it makes nothing durable.
+    Flush,
+}
+
 type Page = Rc<[u8; BLOCK as usize]>;
 
 struct State {
@@ -51,6 +60,8 @@ struct State {
     jitter: u64,
     /// Requests fail from now on.
     broken: bool,
+    /// One request of this kind fails, behind so many that do not.
+    doomed: Option<(Doomed, usize)>,
 }
 
 /// A disk in memory. Clones are handles to the same one.
@@ -71,6 +82,7 @@ impl SimDisk {
             next_id: 0,
             jitter: 0,
             broken: false,
+            doomed: None,
         };
         SimDisk(Rc::new(RefCell::new(state)))
     }
@@ -109,6 +121,16 @@ impl SimDisk {
     /// Makes all further requests fail (or work again).
     pub fn set_broken(&self, broken: bool) {
         self.0.borrow_mut().broken = broken;
+    }
+
+    /// Makes one request fail, at its end: of this kind, behind so many that do not.
+    pub fn fail_one(&self, kind: Doomed, behind: usize) {
+        self.0.borrow_mut().doomed = Some((kind, behind));
+    }
+
+    /// Whether the request that was to fail has begun.
+    pub fn has_failed_one(&self) -> bool {
+        self.0.borrow().doomed.is_none()
     }
 
     /// Number of events recorded so far.
@@ -152,7 +174,12 @@ impl SimDisk {
         out.freeze()
     }
 
-    fn begin(&self, event: impl FnOnce(u64) -> SimEvent) -> io::Result<(u64, u64)> {
+    /// Number of the request, how often it yields, and whether it fails then.
+    fn begin(
+        &self,
+        kind: Doomed,
+        event: impl FnOnce(u64) -> SimEvent,
+    ) -> io::Result<(u64, u64, bool)> {
         let mut s = self.0.borrow_mut();
         if s.broken {
             return Err(io::Error::other("the simulated disk is broken"));
@@ -170,7 +197,14 @@ impl SimDisk {
             s.jitter ^= s.jitter << 17;
             yields = s.jitter % 7;
         }
-        Ok((id, yields))
+        let fails = s.doomed == Some((kind, 0));
+        s.doomed = match s.doomed {
+            Some((doomed, behind)) if doomed == kind => {
+                (!fails).then(|| (doomed, behind.saturating_sub(1)))
+            }
+            doomed => doomed,
+        };
+        Ok((id, yields, fails))
     }
 
     fn end(&self, event: SimEvent) {
@@ -219,12 +253,16 @@ impl SimDisk {
             [one] => one.clone(),
             many => Bytes::from(many.concat()),
         };
-        let begun = self.begin(|id| SimEvent::WriteStart { id, off, data: all.clone() });
+        let begun =
+            self.begin(Doomed::Write, |id| SimEvent::WriteStart { id, off, data: all.clone() });
         let disk = self.clone();
         async move {
-            let (id, yields) = begun?;
+            let (id, yields, fails) = begun?;
             for _ in 0..yields {
                 tokio::task::yield_now().await;
+            }
+            if fails {
+                return Err(io::Error::other("a request that fails for a test"));
             }
             disk.poke(off, &all);
             disk.end(SimEvent::WriteDone { id, durable });
@@ -233,12 +271,15 @@ impl SimDisk {
     }
 
     pub(super) fn flush(&self) -> impl Future<Output = io::Result<()>> + use<> {
-        let begun = self.begin(|id| SimEvent::FlushStart { id });
+        let begun = self.begin(Doomed::Flush, |id| SimEvent::FlushStart { id });
         let disk = self.clone();
         async move {
-            let (id, yields) = begun?;
+            let (id, yields, fails) = begun?;
             for _ in 0..yields {
                 tokio::task::yield_now().await;
+            }
+            if fails {
+                return Err(io::Error::other("a request that fails for a test"));
             }
             disk.end(SimEvent::FlushDone { id });
             Ok(())
