@@ -186,6 +186,7 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
         let back = ear(4, 10);
         assert_eq!(back.watch(&mut c, RECONNECT, 30).await, 0);
         assert_eq!(core.with_queue(|q| q.len()), 3);
+        let began = Instant::now();
         for _ in 0..300 {
             let args = OpArgs::Watch { cookie: 7, ver: 0, op: RECONNECT, gen_: 1, timeout: 30 };
             let (mut request, to) =
@@ -194,10 +195,10 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
             c.cores[to.0 as usize].handle_request(request, back.clone(), None);
         }
         let waiting = core.with_queue(|q| q.len());
-        assert!(
-            (20..=48).contains(&waiting),
-            "{waiting} wait; 256 do not, and as many as come within a moment"
-        );
+        // 256 at once, and 100 a second: a slow machine lets more of them through.
+        let in_time = (began.elapsed().as_secs_f64() * 100.0).ceil() as usize + 3;
+        let expected = (3 + 300usize + 1).saturating_sub(256 + in_time)..=48;
+        assert!(expected.contains(&waiting), "{waiting} wait, {expected:?} were expected");
         SHUT.set(false);
         core.dispatch();
         until("their turns", || core.with_queue(|q| q.is_empty())).await;
