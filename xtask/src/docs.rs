@@ -2,12 +2,21 @@
 
 use crate::run::root;
 use anyhow::{Context, Result, bail};
+use std::path::Path;
 use std::process::Command;
 
-/// Writes the page, or checks it.
-pub fn compatibility(check: bool) -> Result<()> {
-    let out = Command::new("cargo")
-        .args(["run", "-q", "-p", "siphon", "--", "compatibility"])
+/// Writes the page, or checks it. `binary` is one that is built already.
+pub fn compatibility(check: bool, binary: Option<&Path>) -> Result<()> {
+    let mut command = match binary {
+        Some(binary) => Command::new(binary),
+        None => {
+            let mut cargo = Command::new("cargo");
+            cargo.args(["run", "-q", "-p", "siphon", "--"]);
+            cargo
+        }
+    };
+    let out = command
+        .arg("compatibility")
         .current_dir(root())
         .output()
         .context("cannot run siphon compatibility")?;

@@ -67,6 +67,6 @@ fn main() -> Result<()> {
             result
         }
         Command::Bench { which, args } => run::bench(&which, &args),
-        Command::Docs { check } => docs::compatibility(check),
+        Command::Docs { check } => docs::compatibility(check, None),
     }
 }

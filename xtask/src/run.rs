@@ -2,6 +2,7 @@
 
 use crate::check::{self, Check};
 use crate::clients::Clients;
+use crate::docs;
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -122,7 +123,7 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
         ref only,
     } = tests;
     if only.is_empty() {
-        check::check(&Check { shrink: false, quick: false }, timing)?;
+        check::check(&Check { shrink: false, quick: false, tests_follow: true }, timing)?;
     }
     if !no_install {
         install(PACKAGES)?;
@@ -134,13 +135,16 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
         unit(long, timing)?;
     }
     if no_clients {
-        return Ok(());
+        return timing.time("compatibility page", || docs::compatibility(true, None));
     }
     let build = ["build", "--profile", "clients", "-p", "siphon", "-p", "client", "--bins"];
     timing.time("build with assertions", || {
         run("build with assertions", Command::new("cargo").args(build))
     })?;
     let root = root();
+    if only.is_empty() {
+        docs::compatibility(true, Some(&root.join("target/clients/siphon")))?;
+    }
     let mut variables = Vec::new();
     if long {
         variables.push(("SIPHON_TEST_LONG", "1".to_owned()));
