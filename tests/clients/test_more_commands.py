@@ -97,7 +97,8 @@ def test_create_with_options(api):
     assert d["size"] == 2 and "bulk" in d["flags_names"] and d["pg_autoscale_mode"] == "off"
     assert d["options"] == {"pg_num_min": 4, "pg_num_max": 16}
     api("osd pool rm", pool="opts", pool2="opts", yes_i_really_really_mean_it=True)
-    api("osd pool create", errno=95, pool="ec", pg_num=8, pool_type="erasure") if OWN else None
+    # The default profile is k=2 m=2 over hosts, and there is one host.
+    api("osd pool create", errno=22, pool="ec", pg_num=8, pool_type="erasure") if OWN else None
 
 
 def test_osd_states(api):
@@ -214,7 +215,7 @@ def test_what_is_not_there_says_so(api):
     if not OWN:
         return
     for prefix, mgr, args in (("telemetry on", True, {}), ("osd tier add", False, {"pool": "a", "tierpool": "b"}),
-                              ("mon set-addrs", False, {"name": "b", "addrs": "127.0.0.1:1"}), ("fs fail", False, {"fs_name": "a"})):
+                              ("mon set-addrs", False, {"name": "b", "addrs": "127.0.0.1:1"})):
         assert api(prefix, errno=95, mgr=mgr, **args)
 
 

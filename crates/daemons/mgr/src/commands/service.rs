@@ -32,7 +32,9 @@ fn progress(cx: &Context<'_>) -> Answer {
     let mut out = String::new();
     for job in &cx.state.balancer.borrow().moves {
         let (moved, all) = (bytes(job.bytes_moved), bytes(job.bytes));
-        let why = if job.note.is_empty() { &job.state } else { &job.note };
+        // The note says why a job does not get on; one that is paused is not meant to.
+        let is_paused = job.state == "paused";
+        let why = if is_paused || job.note.is_empty() { &job.state } else { &job.note };
         out += &format!(
             "Movement {}: {} ({why})\n    {:.0}%, {moved} of {all} moved\n",
             job.id,
