@@ -180,8 +180,7 @@ const LONG_SEEDS: &str = "10000";
 fn unit(long: bool, timing: &mut Timing) -> Result<()> {
     run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
     let mut unit = Command::new("cargo");
-    unit.args(["test", "--workspace", "--exclude", "xtask", "--no-fail-fast"])
-        .env("SIPHON_REQUIRE_ORACLES", "1");
+    unit.args(["test", "--workspace", "--no-fail-fast"]).env("SIPHON_REQUIRE_ORACLES", "1");
     if long {
         unit.env("SIPHON_CRASH_CUTS", "50000").env("MSGR_FUZZ_ITERATIONS", "20000");
     }
