@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 import rados
 
+from warm_ceph import WarmCeph
+
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/clients/siphon"))
 CHROOT = os.path.realpath(os.environ["SIPHON_TEST_CHROOT"]) if os.environ.get("SIPHON_TEST_CHROOT") else None
@@ -27,6 +29,34 @@ CHROOT = os.path.realpath(os.environ["SIPHON_TEST_CHROOT"]) if os.environ.get("S
 def pytest_configure(config):
     if CHROOT and not config.option.basetemp:
         config.option.basetemp = f"{CHROOT}/tmp/pytest"
+
+
+WARM_CEPH = WarmCeph()
+
+
+def pytest_unconfigure(config):
+    WARM_CEPH.stop()
+
+
+def live_program(package):
+    """The program of a package's tests/live.rs: the one that SIPHON_LIVE_<PACKAGE> names, else built here."""
+    given = os.environ.get(f"SIPHON_LIVE_{package.replace('-', '_').upper()}")
+    if given:
+        return given
+    cargo = os.environ.get("CARGO") or shutil.which("cargo") or str(Path.home() / ".cargo/bin/cargo")
+    argv = [cargo, "test", "--no-run", "-p", package, "--test", "live", "--message-format", "json"]
+    env = {**os.environ, "PATH": f"{Path(cargo).parent}:{os.environ['PATH']}"}
+    out = subprocess.run(argv, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+    built = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return next(m["executable"] for m in built if m.get("executable") and m["target"]["name"] == "live")
+
+
+def run_live(package, *args, **environment):
+    """Runs the tests in a package's tests/live.rs, which need a cluster: one after the other."""
+    argv = [live_program(package), *args, "--ignored", "--test-threads=1"]
+    r = subprocess.run(argv, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=1800)
+    assert r.returncode == 0, r.stdout + r.stderr
+    assert "0 ignored" in r.stdout
 
 
 def free_port():
@@ -136,7 +166,10 @@ class Cluster:
         argv += [str(a) for a in args]
         if CHROOT:
             argv = ["chroot", CHROOT, *argv]
-        r = subprocess.run(argv, input=data, capture_output=True, timeout=timeout)
+        if tool == "ceph" and not CHROOT:
+            r = WARM_CEPH.run(argv, data=data, timeout=timeout)
+        else:
+            r = subprocess.run(argv, input=data, capture_output=True, timeout=timeout)
         if check and r.returncode != 0:
             raise AssertionError(f"{' '.join(argv)}: exit {r.returncode}\n{r.stdout.decode(errors='replace')}\n{r.stderr.decode(errors='replace')}")
         return r

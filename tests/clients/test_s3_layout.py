@@ -1,12 +1,10 @@
 """Buckets in RGW's layout through crates/daemons/s3-layout, whose tests against a cluster are in its tests/live.rs, beside
 a stock radosgw: each reads and changes what the other wrote."""
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
-from conftest import CHROOT, ROOT
+from conftest import CHROOT, run_live
 from test_radosgw import ACCESS, SECRET, body, check_is_clean, gateway, s3  # noqa: F401
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="has nothing to do with the stock clients of a chroot")
@@ -15,12 +13,7 @@ MIB = 1 << 20
 
 
 def live(gateway, only="", **environment):
-    cargo = os.environ.get("CARGO") or shutil.which("cargo") or str(Path.home() / ".cargo/bin/cargo")
-    env = {**os.environ, "PATH": f"{Path(cargo).parent}:{os.environ['PATH']}", "SIPHON_TEST_CEPH_CONF": str(gateway.conf), **environment}
-    argv = [cargo, "test", "-p", "s3-layout", "--test", "live", "--", *([only] if only else []), "--ignored", "--test-threads=1"]
-    r = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=1800)
-    assert r.returncode == 0, r.stdout + r.stderr
-    assert "0 ignored" in r.stdout
+    run_live("s3-layout", *([only] if only else []), SIPHON_TEST_CEPH_CONF=str(gateway.conf), **environment)
 
 
 def pattern(length, seed):

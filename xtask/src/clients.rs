@@ -3,20 +3,14 @@
 //! Much of such a test is waiting, so there are two more of them than cores. A file has its own
 //! cluster and its own process group: a stock library that crashes takes no other file with it, and
 //! nothing of a file outlives it.
-//!
-//! These are tests of real processes, with libraries that have races of their own, on a machine
-//! that may be busy with others' work. A file that failed is therefore run once more, with the
-//! machine to itself; what it printed the first time is shown all the same, and the summary names
-//! it. `--strict` counts the first failure. If many files fail, the machine is not the reason, and
-//! none is run again.
 
+use crate::side_by_side::{Run, SideBySide};
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
-use std::collections::VecDeque;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The longest files, to be started first; what is short fills the gaps at the end.
@@ -39,15 +33,12 @@ const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// The same with the long rounds.
 const LIMIT_LONG: Duration = Duration::from_secs(4 * 3600);
 
-/// If more files than these failed, they are not run again.
-const AGAIN_AT_MOST: usize = 3;
-
 /// How to run them.
 pub struct Clients<'a> {
     /// The checkout.
     pub root: &'a Path,
     /// Variables of the tests, see tests/clients/conftest.py.
-    pub variables: Vec<(&'static str, String)>,
+    pub variables: Vec<(String, String)>,
     /// The long rounds run, too: more time.
     pub long: bool,
     /// A file that fails once has failed.
@@ -56,83 +47,36 @@ pub struct Clients<'a> {
     pub only: &'a [String],
 }
 
+/// A file of tests.
+struct File(PathBuf);
+
+impl fmt::Display for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name(&self.0))
+    }
+}
+
 impl Clients<'_> {
     /// Runs them all, prints a line each, and the whole output of those that failed.
     pub fn run(&self, timing: &mut Timing) -> Result<()> {
-        let started = Instant::now();
-        let took = Mutex::new(Vec::new());
-        let result = self.run_all(&took);
-        timing.add("stock clients, all files side by side", started.elapsed());
-        let mut took = took.into_inner().expect("no panics in workers");
-        took.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
-        took.iter().for_each(|(file, t)| timing.add(&format!("  {}", name(file)), *t));
-        result
-    }
-
-    fn run_all(&self, took: &Mutex<Vec<(PathBuf, Duration)>>) -> Result<()> {
         let files = self.files()?;
-        let count = files.len();
         let logs = self.root.join("target/client-tests");
         fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
         let jobs = std::thread::available_parallelism().map_or(2, |n| n.get().min(3)) + 2;
-        let waiting = Mutex::new(files);
-        let failed = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..jobs)
-                .map(|_| {
-                    scope.spawn(|| -> Result<()> {
-                        loop {
-                            let Some(file) =
-                                waiting.lock().expect("no panics in workers").pop_front()
-                            else {
-                                return Ok(());
-                            };
-                            let began = Instant::now();
-                            let log = logs.join(name(&file).replace(".py", ".log"));
-                            let passed = self.one(&file, &log)?;
-                            took.lock()
-                                .expect("no panics in workers")
-                                .push((file.clone(), began.elapsed()));
-                            if !passed {
-                                failed.lock().expect("no panics in workers").push(file);
-                            }
-                        }
-                    })
-                })
-                .collect();
-            workers.into_iter().try_for_each(|w| w.join().expect("no panics in workers"))
-        })?;
-        let mut failed = failed.into_inner().expect("no panics in workers");
-        failed.sort();
-        let first = names(&failed);
-        if !self.strict && (1..=AGAIN_AT_MOST).contains(&failed.len()) {
-            eprintln!("== once more, one at a time: {first}");
-            let mut still = Vec::new();
-            for file in failed {
-                if !self.one(&file, &logs.join(name(&file).replace(".py", ".again.log")))? {
-                    still.push(file);
-                }
-            }
-            failed = still;
-        }
-        if !failed.is_empty() {
-            bail!(
-                "{} of {count} files of client tests failed: {}; their output is in {}",
-                failed.len(),
-                names(&failed),
-                logs.display()
-            );
-        }
-        if !first.is_empty() {
-            eprintln!(
-                "== passed only when run alone: {first}; what failed is in {}",
-                logs.display()
-            );
-        }
-        Ok(())
+        let all = SideBySide {
+            what: "stock clients, all files side by side",
+            jobs,
+            strict: self.strict,
+            rows: usize::MAX,
+        };
+        let result = all.run(files, timing, |file, which| {
+            let kind = if which == Run::Again { ".again.log" } else { ".log" };
+            self.one(&file.0, &logs.join(file.to_string().replace(".py", kind)))
+        });
+        result.with_context(|| format!("the output of the files is in {}", logs.display()))
     }
 
-    fn files(&self) -> Result<VecDeque<PathBuf>> {
+    fn files(&self) -> Result<Vec<File>> {
         let dir = self.root.join("tests/clients");
         let mut files: Vec<PathBuf> = fs::read_dir(&dir)
             .with_context(|| format!("cannot list {}", dir.display()))?
@@ -150,7 +94,7 @@ impl Clients<'_> {
         files.sort_by_key(|f| {
             (FIRST.iter().position(|first| *first == name(f)).unwrap_or(FIRST.len()), f.clone())
         });
-        Ok(files.into())
+        Ok(files.into_iter().map(File).collect())
     }
 
     /// Runs one file, with what it prints in `path`; whether it passed.
@@ -223,8 +167,4 @@ fn asked_for() -> Duration {
 
 fn name(file: &Path) -> &str {
     file.file_name().and_then(|n| n.to_str()).unwrap_or_default()
-}
-
-fn names(files: &[PathBuf]) -> String {
-    files.iter().map(|f| name(f)).collect::<Vec<_>>().join(" ")
 }

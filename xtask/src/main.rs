@@ -4,7 +4,9 @@
 mod check;
 mod clients;
 mod docs;
+mod programs;
 mod run;
+mod side_by_side;
 mod tidy;
 mod timing;
 

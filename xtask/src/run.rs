@@ -2,7 +2,7 @@
 
 use crate::check::{self, Check};
 use crate::clients::Clients;
-use crate::docs;
+use crate::programs::{self, PROFILE, Program};
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ pub struct Tests {
     /// the cluster. Fetches that crate and its dependencies.
     #[arg(long)]
     pub rados_crate: bool,
-    /// A file of client tests that fails is not run once more alone.
+    /// A test program or a file of client tests that fails is not run once more alone.
     #[arg(long)]
     pub strict: bool,
     /// Do not install packages.
@@ -132,32 +132,29 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
         }
     }
     if only.is_empty() {
-        unit(long, timing)?;
+        run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
+    }
+    let programs = timing.time("build", || programs::build(!only.is_empty()))?;
+    let mut variables = live_tests(&programs);
+    if only.is_empty() {
+        unit(programs, long, strict, timing)?;
     }
     if no_clients {
-        return timing.time("compatibility page", || docs::compatibility(true, None));
+        return Ok(());
     }
-    let build = ["build", "--profile", "clients", "-p", "siphon", "-p", "client", "--bins"];
-    timing.time("build with assertions", || {
-        run("build with assertions", Command::new("cargo").args(build))
-    })?;
     let root = root();
-    if only.is_empty() {
-        docs::compatibility(true, Some(&root.join("target/clients/siphon")))?;
-    }
-    let mut variables = Vec::new();
     if long {
-        variables.push(("SIPHON_TEST_LONG", "1".to_owned()));
+        variables.push(("SIPHON_TEST_LONG".to_owned(), "1".to_owned()));
     }
     if differential {
         run(
             "build of the differential test",
-            Command::new("cargo").args(["build", "--profile", "clients", "-p", "differential"]),
+            Command::new("cargo").args(["build", "--profile", PROFILE, "-p", "differential"]),
         )?;
-        variables.push(("SIPHON_TEST_DIFFERENTIAL", "1".to_owned()));
+        variables.push(("SIPHON_TEST_DIFFERENTIAL".to_owned(), "1".to_owned()));
     }
     if rados_crate {
-        variables.push(("SIPHON_TEST_RADOS_CRATE", "1".to_owned()));
+        variables.push(("SIPHON_TEST_RADOS_CRATE".to_owned(), "1".to_owned()));
     }
     eprintln!("== stock clients");
     Clients { root: &root, variables, long, strict, only }.run(timing)?;
@@ -167,7 +164,7 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
             Command::new("bash").arg("tests/clients/debian13.sh").arg(dir),
         )?;
         eprintln!("== stock clients, 18.2");
-        let variables = vec![("SIPHON_TEST_CHROOT", dir.display().to_string())];
+        let variables = vec![("SIPHON_TEST_CHROOT".to_owned(), dir.display().to_string())];
         Clients { root: &root, variables, long: false, strict, only }.run(timing)?;
     }
     Ok(())
@@ -176,16 +173,28 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
 /// Seeds of the simulation with `--long`. Without, there are 300.
 const LONG_SEEDS: &str = "10000";
 
+/// Variables that name the test programs which client tests run against their cluster.
+fn live_tests(programs: &[Program]) -> Vec<(String, String)> {
+    programs
+        .iter()
+        .filter_map(|p| {
+            let package = p.name.strip_suffix(".live")?.replace('-', "_").to_uppercase();
+            Some((format!("SIPHON_LIVE_{package}"), p.path.display().to_string()))
+        })
+        .collect()
+}
+
 /// What needs no live cluster.
-fn unit(long: bool, timing: &mut Timing) -> Result<()> {
-    run("the encodings' oracle", Command::new("bash").arg("tests/oracle/fetch-dencoder.sh"))?;
-    let mut unit = Command::new("cargo");
-    unit.args(["test", "--workspace", "--no-fail-fast"]).env("SIPHON_REQUIRE_ORACLES", "1");
+fn unit(programs: Vec<Program>, long: bool, strict: bool, timing: &mut Timing) -> Result<()> {
+    let mut variables = vec![("SIPHON_REQUIRE_ORACLES", "1")];
     if long {
-        unit.env("SIPHON_CRASH_CUTS", "50000").env("MSGR_FUZZ_ITERATIONS", "20000");
+        variables.push(("SIPHON_CRASH_CUTS", "50000"));
+        variables.push(("MSGR_FUZZ_ITERATIONS", "20000"));
     }
-    timing.time("unit, simulation, crash and oracle tests", || {
-        run("unit, simulation, crash and oracle tests", &mut unit)
+    programs::run(programs, strict, &variables, timing)?;
+    timing.time("examples in the documentation", || {
+        let doc = ["test", "--workspace", "--doc", "--quiet", "--profile", PROFILE];
+        run("examples in the documentation", Command::new("cargo").args(doc))
     })?;
     if long {
         // With optimisation: it checks the same, in a tenth of the time.

@@ -1,0 +1,158 @@
+//! Work in a few workers, and a second chance alone for what failed.
+//!
+//! The tests are of real processes and real threads, on a machine that may be busy with other work.
+//! What failed is therefore run once more, with the machine to itself; the output of the first run
+//! is shown all the same, and the summary names it. If much fails, the machine is not the reason,
+//! and nothing is run again.
+
+use crate::timing::Timing;
+use anyhow::{Result, bail};
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// If more than these failed, none is run again.
+const AGAIN_AT_MOST: usize = 3;
+
+/// Which run of a piece of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Run {
+    /// Beside others.
+    First,
+    /// Alone.
+    Again,
+}
+
+/// Pieces of work and how to do them.
+pub struct SideBySide<'a> {
+    /// Name in messages and in the table of times.
+    pub what: &'a str,
+    /// How many at the same time.
+    pub jobs: usize,
+    /// A piece that fails once has failed.
+    pub strict: bool,
+    /// How many rows of the table of times at most, the longest first.
+    pub rows: usize,
+}
+
+impl SideBySide<'_> {
+    /// Runs every item, in this order; an error names those that failed. `one` says whether an item
+    /// passed, and prints what there is to see.
+    pub fn run<T: Display + Send>(
+        &self,
+        items: Vec<T>,
+        timing: &mut Timing,
+        one: impl Fn(&T, Run) -> Result<bool> + Sync,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let count = items.len();
+        let waiting = Mutex::new(VecDeque::from(items));
+        let failed = Mutex::new(Vec::new());
+        let took = Mutex::new(Vec::new());
+        let result: Result<()> = std::thread::scope(|scope| {
+            let work = || -> Result<()> {
+                loop {
+                    let Some(item) = waiting.lock().expect("no panics in workers").pop_front()
+                    else {
+                        return Ok(());
+                    };
+                    let began = Instant::now();
+                    let passed = one(&item, Run::First)?;
+                    took.lock()
+                        .expect("no panics in workers")
+                        .push((item.to_string(), began.elapsed()));
+                    if !passed {
+                        failed.lock().expect("no panics in workers").push(item);
+                    }
+                }
+            };
+            let workers: Vec<_> = (0..self.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|w| w.join().expect("no panics in workers"))
+        });
+        timing.add(self.what, started.elapsed());
+        self.note(took.into_inner().expect("no panics in workers"), timing);
+        result?;
+        self.again(failed.into_inner().expect("no panics in workers"), count, one)
+    }
+
+    fn note(&self, mut took: Vec<(String, Duration)>, timing: &mut Timing) {
+        took.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
+        took.iter().take(self.rows).for_each(|(item, t)| timing.add(&format!("  {item}"), *t));
+    }
+
+    fn again<T: Display>(
+        &self,
+        failed: Vec<T>,
+        count: usize,
+        one: impl Fn(&T, Run) -> Result<bool>,
+    ) -> Result<()> {
+        let names = |items: &[T]| {
+            let mut names: Vec<_> = items.iter().map(T::to_string).collect();
+            names.sort();
+            names.join(" ")
+        };
+        let first = names(&failed);
+        let mut still = Vec::new();
+        if self.strict || failed.len() > AGAIN_AT_MOST {
+            still = failed;
+        } else {
+            for item in failed {
+                eprintln!("== once more, alone: {item}");
+                if !one(&item, Run::Again)? {
+                    still.push(item);
+                }
+            }
+        }
+        if !still.is_empty() {
+            bail!("{}: {} of {count} failed: {}", self.what, still.len(), names(&still));
+        }
+        if !first.is_empty() {
+            eprintln!("== {}: passed only when run alone: {first}", self.what);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Runs items that fail as often as `fails` says; the result, and how often each was run.
+    fn run(strict: bool, fails: &[(&'static str, u32)]) -> (Result<()>, BTreeMap<String, u32>) {
+        let runs = Mutex::new(BTreeMap::new());
+        let all = SideBySide { what: "items", jobs: 2, strict, rows: 1 };
+        let fails: BTreeMap<_, _> = fails.iter().copied().collect();
+        let result =
+            all.run(fails.keys().copied().collect(), &mut Timing::default(), |item, which| {
+                let mut runs = runs.lock().unwrap();
+                let run: &mut u32 = runs.entry((*item).to_owned()).or_default();
+                assert_eq!(which, if *run == 0 { Run::First } else { Run::Again });
+                *run += 1;
+                Ok(*run > fails[item])
+            });
+        (result, runs.into_inner().unwrap())
+    }
+
+    #[test]
+    fn an_item_that_fails_has_a_second_run_and_no_third() {
+        let (result, runs) = run(false, &[("good", 0), ("flaky", 1)]);
+        result.unwrap();
+        assert_eq!(runs["good"], 1);
+        assert_eq!(runs["flaky"], 2);
+        let (result, runs) = run(false, &[("good", 0), ("bad", 2)]);
+        assert_eq!(result.unwrap_err().to_string(), "items: 1 of 2 failed: bad");
+        assert_eq!(runs["bad"], 2);
+    }
+
+    #[test]
+    fn many_failures_or_strictness_leave_no_second_run() {
+        let (result, _) = run(true, &[("flaky", 1)]);
+        result.unwrap_err();
+        let many = [("a", 1), ("b", 1), ("c", 1), ("d", 1)];
+        let (result, runs) = run(false, &many);
+        assert_eq!(result.unwrap_err().to_string(), "items: 4 of 4 failed: a b c d");
+        assert!(runs.values().all(|n| *n == 1));
+    }
+}
