@@ -2,7 +2,7 @@
 
 use crate::run::{root, run};
 use crate::timing::Timing;
-use crate::{docs, tidy};
+use crate::{docs, results, tidy};
 use anyhow::Result;
 use std::process::Command;
 
@@ -53,6 +53,7 @@ pub fn check(check: &Check, timing: &mut Timing) -> Result<()> {
     let cargo = || Command::new("cargo");
     timing.time("format", || run("format", cargo().args(["fmt", "--all", "--", "--check"])))?;
     timing.time("tidy", || tidy::check(&root(), check.shrink))?;
+    timing.time("results page", || results::results(true))?;
     if check.quick {
         return Ok(());
     }

@@ -5,6 +5,7 @@ mod check;
 mod clients;
 mod docs;
 mod programs;
+mod results;
 mod run;
 mod side_by_side;
 mod tidy;
@@ -46,9 +47,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Write docs/compatibility.md from the code, or check with --check that it is fresh.
+    /// Write docs/compatibility.md from the code and docs/benchmarks.md from the records in
+    /// bench/records, or check with --check that they are fresh.
     Docs {
-        /// Fail instead of writing when the file is out of date.
+        /// Only this page. `benchmarks` needs no build.
+        #[arg(value_parser = ["benchmarks", "compatibility"])]
+        page: Option<String>,
+        /// Fail instead of writing when a page is out of date.
         #[arg(long)]
         check: bool,
     },
@@ -69,6 +74,6 @@ fn main() -> Result<()> {
             result
         }
         Command::Bench { which, args } => run::bench(&which, &args),
-        Command::Docs { check } => docs::compatibility(check, None),
+        Command::Docs { page, check } => docs::write(page.as_deref(), check),
     }
 }
