@@ -5,7 +5,7 @@
 //! `cargo xtask check --shrink` writes what is left.
 
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -26,6 +26,9 @@ const POINTER: &str = concat!("See the ", "module.");
 /// Marks of unfinished work.
 const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 
+/// Pages that name functions and types. A name that the code does not have is a finding.
+const NAMING: &[&str] = &["ARCHITECTURE.md"];
+
 /// The floors of the tree, from the bottom. A crate uses its own floor and those below.
 const FLOORS: &[&str] = &["wire", "machines", "daemons", "harness"];
 
@@ -44,11 +47,20 @@ pub enum Rule {
     Link,
     /// A crate depends on one of a floor above.
     Arrow,
+    /// A page of [`NAMING`] names what the code does not have.
+    Name,
 }
 
 impl Rule {
-    const ALL: [Rule; 6] =
-        [Rule::Columns, Rule::Pronoun, Rule::Pointer, Rule::Mark, Rule::Link, Rule::Arrow];
+    const ALL: [Rule; 7] = [
+        Rule::Columns,
+        Rule::Pronoun,
+        Rule::Pointer,
+        Rule::Mark,
+        Rule::Link,
+        Rule::Arrow,
+        Rule::Name,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -58,6 +70,7 @@ impl Rule {
             Rule::Mark => "mark",
             Rule::Link => "link",
             Rule::Arrow => "arrow",
+            Rule::Name => "name",
         }
     }
 }
@@ -89,10 +102,14 @@ pub fn check(root: &Path, shrink: bool) -> Result<()> {
         bail!("git ls-files failed: {}", String::from_utf8_lossy(&listed.stderr));
     }
     let mut found: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
+    let mut defined = HashSet::new();
     for path in String::from_utf8_lossy(&listed.stdout).lines() {
         let file = root.join(path);
         let Ok(text) = fs::read_to_string(&file) else { continue };
         let findings = if path.ends_with(".rs") {
+            if path.starts_with("crates/") {
+                definitions(path, &text, &mut defined);
+            }
             rust(&text)
         } else if path.ends_with(".md") {
             markdown(&text, &|link| leads_somewhere(&file, link))
@@ -103,6 +120,13 @@ pub fn check(root: &Path, shrink: bool) -> Result<()> {
         };
         if !findings.is_empty() {
             found.insert(path.to_owned(), findings);
+        }
+    }
+    for page in NAMING {
+        let text = fs::read_to_string(root.join(page)).unwrap_or_default();
+        let findings = names(&text, &defined);
+        if !findings.is_empty() {
+            found.entry((*page).to_owned()).or_default().extend(findings);
         }
     }
     let allowed_path = root.join(ALLOWED);
@@ -265,6 +289,46 @@ fn without_code(text: &str) -> String {
     text.split('`').step_by(2).collect::<Vec<_>>().join(" ")
 }
 
+/// Adds the names that a file of the code defines: parts of its path (crate and modules), items and
+/// variants of enums.
+fn definitions(path: &str, text: &str, names: &mut HashSet<String>) {
+    names.extend(path.trim_end_matches(".rs").split('/').map(|part| part.replace('-', "_")));
+    for line in text.lines() {
+        let mut words = line
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .filter(|w| !w.is_empty())
+            .peekable();
+        if line.trim_start().starts_with(|c: char| c.is_ascii_uppercase())
+            && let Some(variant) = words.peek()
+        {
+            names.insert((*variant).to_owned());
+        }
+        while let Some(word) = words.next() {
+            let is_item = ["fn", "struct", "enum", "trait", "type", "const", "static", "mod"];
+            if is_item.contains(&word)
+                && let Some(name) = words.peek()
+            {
+                names.insert((*name).to_owned());
+            }
+        }
+    }
+}
+
+/// Paths between backticks (`module::function`) of which a part is not defined.
+fn names(text: &str, defined: &HashSet<String>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        for code in line.split('`').skip(1).step_by(2).filter(|code| code.contains("::")) {
+            let parts = code.split(|c: char| !c.is_alphanumeric() && c != '_');
+            for part in parts.filter(|p| !p.is_empty() && !defined.contains(*p)) {
+                let what = format!("`{code}`: the code defines no `{part}`");
+                findings.push(Finding { line: i + 1, rule: Rule::Name, what });
+            }
+        }
+    }
+    findings
+}
+
 /// Targets of `[text](target)` that are not addresses of other sites.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| {
@@ -386,6 +450,18 @@ mod tests {
         ] {
             assert_eq!(leads_somewhere(&page, link), leads, "{link}");
         }
+    }
+
+    #[test]
+    fn pages_name_what_is_there() {
+        let mut defined = HashSet::new();
+        let code = "pub(crate) async fn route(&self) {}\nenum Action {\n    Persist(u8),\n}\n";
+        definitions("crates/machines/qos-sim/src/core/scheduling.rs", code, &mut defined);
+        let page = "`qos_sim::scheduling`, `Action::Persist` and `core::route` are there; `route`\n\
+                    is no path, `Action::Reply` and `core::rout` are not there.\n";
+        let found = names(page, &defined);
+        assert_eq!(rules(&found), [Rule::Name; 2]);
+        assert!(found.iter().all(|f| f.line == 2), "{found:?}");
     }
 
     #[test]
