@@ -53,6 +53,19 @@ pub fn local_conf(conf: &mut Config) -> Result<()> {
 pub const MGR_CAPS: [(&str, &str); 3] =
     [("mds", "allow *"), ("mon", "allow profile mgr"), ("osd", "allow *")];
 
+/// The name of a metadata server.
+pub fn metadata_server(name: &str) -> AuthName {
+    AuthName::new(EntityType::MDS, name)
+}
+
+/// The metadata servers' capabilities.
+pub const MDS_CAPS: [(&str, &str); 4] = [
+    ("mds", "allow *"),
+    ("mgr", "allow profile mds"),
+    ("mon", "allow profile mds"),
+    ("osd", "allow rwx"),
+];
+
 /// Tools set up daemons of these kinds with users of their own, `client.bootstrap-KIND` (16.2
 /// `src/mon/AuthMonitor.cc`, `_generate_bootstrap_keys`).
 const BOOTSTRAP: [&str; 6] = ["mds", "mgr", "osd", "rbd", "rbd-mirror", "rgw"];
@@ -219,6 +232,32 @@ pub async fn register_osd(home: &Path, mon: &MonClient, entry: &OsdEntry) -> Res
     }
     let (_, key) = new_osd(mon, &entry.uuid, Some(entry.id)).await?;
     place_osd(home, mon, entry, key, None, None).await
+}
+
+/// Makes a daemon known to the monitors, and writes its keyring. Repeating it after an interruption
+/// gives the same key.
+pub async fn register(
+    home: &Path,
+    mon: &MonClient,
+    name: &AuthName,
+    caps: &[(&str, &str)],
+) -> Result<()> {
+    let caps: Vec<&str> = caps.iter().flat_map(|(service, caps)| [*service, *caps]).collect();
+    let get = serde_json::json!({"prefix": "auth get-or-create-key", "entity": name.to_string(), "caps": caps});
+    let text = command(mon, get, Bytes::new()).await?;
+    let key = CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())
+        .ok()
+        .context("the monitors gave no key")?;
+    write_keyring(home, &name.to_string(), name, &EntityAuth { key, caps: BTreeMap::new() })
+}
+
+/// Makes a metadata server of this directory, unless it is there.
+pub async fn register_mds(home: &Path, mon: &MonClient, name: &str) -> Result<()> {
+    let name = metadata_server(name);
+    if home.join(name.to_string()).join("keyring").exists() {
+        return Ok(());
+    }
+    register(home, mon, &name, &MDS_CAPS).await
 }
 
 /// Gives an OSD its place in the CRUSH map and writes its keyring.

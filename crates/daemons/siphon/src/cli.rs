@@ -33,6 +33,8 @@ pub enum Command {
     Osd(OsdRole),
     /// Run a manager of a data directory.
     Mgr(MgrRole),
+    /// Run a metadata server of a data directory, for file systems.
+    Mds(MdsRole),
     /// Run a gateway for S3 in front of a cluster, ours or another of Ceph's.
     S3(S3),
     /// Show the state of the cluster of a data directory.
@@ -148,6 +150,15 @@ pub struct MgrRole {
 }
 
 #[derive(Args, Clone)]
+pub struct MdsRole {
+    #[command(flatten)]
+    pub role: Role,
+    /// Name of the metadata server.
+    #[arg(long, default_value = "a", value_name = "NAME", value_parser = parse_name)]
+    pub name: String,
+}
+
+#[derive(Args, Clone)]
 pub struct Init {
     #[command(flatten)]
     pub role: Role,
@@ -197,6 +208,8 @@ pub enum AddWhat {
     Osd(AddOsd),
     /// Register a manager with the monitors.
     Mgr(MgrRole),
+    /// Register a metadata server with the monitors.
+    Mds(MdsRole),
 }
 
 #[derive(Args, Clone)]

@@ -9,6 +9,7 @@
 //! DIR/join             what another host needs to become part of the cluster; holds keys
 //! DIR/mon.NAME/        a monitor's database and keyring
 //! DIR/mgr.NAME/        a manager's keyring
+//! DIR/mds.NAME/        a metadata server's keyring
 //! DIR/osd.N/           keyring, and the store (`block`, a file or a link to a device)
 //! DIR/DAEMON/lock      held by the daemon
 //! DIR/run/             admin sockets
@@ -355,6 +356,8 @@ pub fn ceph_conf(dir: &Path, cluster: &ClusterFile) -> String {
          \n\
          [mgr]\n\
          keyring = {d}/mgr.$id/keyring\n\
+         [mds]\n\
+         keyring = {d}/mds.$id/keyring\n\
          [osd]\n\
          keyring = {d}/osd.$id/keyring\n\
          [client]\n\

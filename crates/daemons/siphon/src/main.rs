@@ -66,6 +66,7 @@ fn main() -> std::process::ExitCode {
         cli::Command::Rescue(args) => rescue::run(args),
         cli::Command::Osd(args) => roles::osd(args),
         cli::Command::Mgr(args) => roles::mgr(args),
+        cli::Command::Mds(args) => roles::mds(args),
         cli::Command::S3(args) => gateway::run(args),
         cli::Command::Status(args) => status::run(args),
         cli::Command::Dencode(args) => dencode::run(args),

@@ -1,7 +1,7 @@
 //! Hosts of a cluster whose daemons are processes of their own: `siphon init`, `join` and `add`.
 
 use crate::bootstrap::{self, NewCluster};
-use crate::cli::{Add, AddMon, AddOsd, AddWhat, Init, Join, MgrRole};
+use crate::cli::{Add, AddMon, AddOsd, AddWhat, Init, Join, MdsRole, MgrRole};
 use crate::home::{self, ClusterFile, DaemonLock, Edit, Home, OsdEntry};
 use crate::osd_start;
 use anyhow::{Context, Result, bail};
@@ -113,6 +113,7 @@ pub fn add(args: Add) -> Result<()> {
         AddWhat::Mon(a) => add_mon(a),
         AddWhat::Osd(a) => add_osd(a),
         AddWhat::Mgr(a) => add_mgr(a),
+        AddWhat::Mds(a) => add_mds(a),
     }
 }
 
@@ -231,24 +232,20 @@ fn add_mgr(args: MgrRole) -> Result<()> {
     let dir = edit.dir().to_path_buf();
     let name = bootstrap::manager(&args.name);
     with_session(dir.clone(), async |mon| {
-        let caps: Vec<&str> =
-            bootstrap::MGR_CAPS.iter().flat_map(|(service, caps)| [*service, *caps]).collect();
-        let get = serde_json::json!({"prefix": "auth get-or-create-key", "entity": name.to_string(), "caps": caps});
-        let text = bootstrap::command(&mon, get, Bytes::new()).await?;
-        let key = CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())
-            .ok()
-            .context("the monitors gave no key")?;
-        bootstrap::write_keyring(
-            &dir,
-            &format!("mgr.{}", args.name),
-            &name,
-            &EntityAuth { key, caps: BTreeMap::new() },
-        )
+        bootstrap::register(&dir, &mon, &name, &bootstrap::MGR_CAPS).await
     })?;
-    announce(&dir, &args.name);
+    announce("mgr", &dir, &args.name);
     Ok(())
 }
 
-fn announce(dir: &Path, name: &str) {
-    println!("Next: siphon mgr --data-dir {} --name {name}", dir.display());
+fn add_mds(args: MdsRole) -> Result<()> {
+    let edit = Edit::begin(&args.role.data_dir)?;
+    let dir = edit.dir().to_path_buf();
+    with_session(dir.clone(), async |mon| bootstrap::register_mds(&dir, &mon, &args.name).await)?;
+    announce("mds", &dir, &args.name);
+    Ok(())
+}
+
+fn announce(role: &str, dir: &Path, name: &str) {
+    println!("Next: siphon {role} --data-dir {} --name {name}", dir.display());
 }

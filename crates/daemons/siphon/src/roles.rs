@@ -2,7 +2,7 @@
 
 use crate::admin_socket::{AdminSocket, Handler};
 use crate::bootstrap;
-use crate::cli::{MgrRole, MonRole, OsdRole};
+use crate::cli::{MdsRole, MgrRole, MonRole, OsdRole};
 use crate::home::{self, ClusterFile, DaemonLock, OsdEntry};
 use crate::osd_start;
 use crate::up;
@@ -241,6 +241,65 @@ pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daem
     })
 }
 
+/// A metadata server.
+pub fn mds_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            let daemon = format!("mds.{name}");
+            let options = || -> Result<mdsd::Options> {
+                Ok(mdsd::Options {
+                    cluster: cluster_config(&dir, bootstrap::metadata_server(&name))?,
+                    keyring: keyring(&dir, &daemon)?,
+                    ip: cluster.node_ip(),
+                    ports: PORTS,
+                    conf: daemon_conf()?,
+                    metadata: mon::host::facts(),
+                })
+            };
+            let server = mdsd::Server::start(options()?).await?;
+            let server = Rc::new(RefCell::new(Some(Rc::new(server))));
+            let s = server.clone();
+            let handler: Handler = Rc::new(move |c| {
+                let s = s.borrow().clone();
+                Box::pin(async move {
+                    match s {
+                        Some(s) => s.admin_command(&c).await,
+                        None => (-11, "the metadata server starts again".into(), vec![]),
+                    }
+                })
+            });
+            let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
+            let _ = ready.send(());
+            loop {
+                let running = server.borrow().clone();
+                let Some(running) = running else { break };
+                tokio::select! {
+                    () = stop.stopped() => {
+                        running.shutdown().await;
+                        break;
+                    }
+                    why = running.ended() => tracing::warn!("{daemon} starts again: {why}"),
+                }
+                // It comes back as another, which waits for its turn.
+                *server.borrow_mut() = None;
+                drop(running);
+                let next = loop {
+                    tokio::select! {
+                        () = stop.stopped() => break None,
+                        started = mdsd::Server::start(options()?) => match started {
+                            Ok(next) => break Some(next),
+                            Err(e) => tracing::warn!("{daemon}: {e}; trying again"),
+                        }
+                    }
+                };
+                *server.borrow_mut() = next.map(Rc::new);
+            }
+            drop(socket);
+            Ok(())
+        })
+    })
+}
+
 /// Some OSDs on one thread.
 pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntry>) -> Daemon {
     Box::new(move |stop, ready| {
@@ -386,6 +445,12 @@ pub fn mon(args: MonRole) -> Result<()> {
 pub fn mgr(args: MgrRole) -> Result<()> {
     let daemon = format!("mgr.{}", args.name);
     alone(&args.role.data_dir, &daemon, |dir, cluster| Ok(mgr_daemon(dir, cluster, args.name)))
+}
+
+/// `siphon mds`.
+pub fn mds(args: MdsRole) -> Result<()> {
+    let daemon = format!("mds.{}", args.name);
+    alone(&args.role.data_dir, &daemon, |dir, cluster| Ok(mds_daemon(dir, cluster, args.name)))
 }
 
 /// `siphon osd`.

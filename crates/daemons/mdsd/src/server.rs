@@ -1,0 +1,366 @@
+//! The server's session with the monitors: beacons out, maps in.
+
+use crate::state::{self, Progress};
+use auth::{RotatingKeyRing, ServiceAuth};
+use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
+use conf::Config;
+use denc::Decode;
+use messages::{MdsBeacon, MdsMapMsg, Paxos, Payload};
+use msgr::{
+    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
+    PolicySet, ReceiveGuard,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use types::fsmap::{MdsMap, MdsState};
+use types::{EntityName, EntityType};
+
+/// How long the monitors may take for a first session, and for a place in the map.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How to start a metadata server.
+pub struct Options {
+    /// Its name and key, and where the monitors are.
+    pub cluster: ClusterConfig,
+    /// Its keyring, for as long as there is no rotating secret yet.
+    pub keyring: auth::Keyring,
+    /// Where it listens,
+    pub ip: IpAddr,
+    /// on the first free port of these.
+    pub ports: RangeInclusive<u16>,
+    /// Its configuration; the monitors' is added to it.
+    pub conf: Rc<RefCell<Config>>,
+    /// What `ceph mds metadata` shows beside what the server knows itself.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Why a metadata server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No session with the monitors.
+    #[error("no session with the monitors")]
+    Mon(#[from] client::ClientError),
+    /// The socket.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The monitors do not answer beacons.
+    #[error(
+        "the monitors did not take the server into their map within {0:?}: look for its name in their log"
+    )]
+    NoPlace(Duration),
+}
+
+/// Why a server does not serve any more. Another one may be started in its place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Ended(String);
+
+/// A running metadata server.
+pub struct Server {
+    inner: Rc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub name: String,
+    pub conf: Rc<RefCell<Config>>,
+    pub rados: Rados,
+    pub messenger: Rc<Messenger>,
+    auth: Rc<ServiceAuth>,
+    metadata: BTreeMap<String, String>,
+    map: RefCell<Rc<MdsMap>>,
+    /// What the map says of this server; nothing before it is in one.
+    state: Cell<Option<MdsState>>,
+    progress: Cell<Progress>,
+    /// What it asks for.
+    want: Cell<MdsState>,
+    beacons: Cell<u64>,
+    /// Beacons without an answer: number, and when they were sent.
+    unanswered: RefCell<BTreeMap<u64, Instant>>,
+    answered: Cell<Instant>,
+    /// A beacon is to be sent now.
+    urgent: Notify,
+    /// The state has changed, or the server has ended.
+    changed: Notify,
+    ended: RefCell<Option<Ended>>,
+}
+
+/// Passes on what the monitors send.
+struct FromMon(Weak<Inner>);
+
+impl MonEvents for FromMon {
+    fn on_session(&self) {
+        if let Some(s) = self.0.upgrade() {
+            s.urgent.notify_one();
+        }
+    }
+
+    fn on_message(&self, message: Message) {
+        let Some(s) = self.0.upgrade() else { return };
+        s.rados.objecter().handle_mon_message(&message);
+        match message.msg_type {
+            MdsMapMsg::TYPE => match MdsMapMsg::decode(&message) {
+                Ok(m) => match MdsMap::from_bytes(&m.map) {
+                    Ok(map) => s.take_map(map),
+                    Err(e) => tracing::warn!("mds.{}: a map cannot be read: {e}", s.name),
+                },
+                Err(e) => tracing::warn!("mds.{}: a map cannot be read: {e}", s.name),
+            },
+            MdsBeacon::TYPE => {
+                if let Ok(m) = MdsBeacon::decode(&message) {
+                    s.beacon_answered(m.seq);
+                }
+            }
+            messages::Config::TYPE => {
+                if let Ok(config) = messages::Config::decode(&message) {
+                    let settings = config.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+                    for refused in s.conf.borrow_mut().set_from_mon(settings) {
+                        tracing::debug!("setting from the monitors: {refused}");
+                    }
+                    s.apply_auth_settings();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Serves clients.
+struct Sessions(RefCell<Weak<Inner>>);
+
+impl Dispatcher for Sessions {
+    fn on_message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        tracing::debug!("{}: message of type {}", conn.peer_name(), message.msg_type);
+        drop(guard);
+    }
+}
+
+impl Server {
+    /// Starts a server on the current `LocalSet`. When this returns, the monitors have it in their
+    /// map.
+    pub async fn start(options: Options) -> Result<Server, StartError> {
+        let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::MDS, options.keyring)));
+        let mut config = MonConfig::new(&options.cluster);
+        config.rotating = Some(keys.clone());
+        // OSDs tell requests that they saw already by the name and number of the sender: each start
+        // needs a name of its own.
+        config.entity = EntityName::new(EntityType::MDS, i64::from(rand::random::<u32>()) + 1);
+        let nonce = config.nonce;
+        let mon = MonClient::new(config);
+        let auth = ServiceAuth::new(options.cluster.policy.clone(), keys);
+        let sessions = Rc::new(Sessions(RefCell::new(Weak::new())));
+        let messenger = Messenger::new(
+            MessengerConfig {
+                // Clients take the number for the rank.
+                name: EntityName::new(EntityType::MDS, 0),
+                nonce,
+                policies: PolicySet::new(Policy::stateless_server())
+                    .with(EntityType::CLIENT, Policy::stateful_server()),
+                limits: Limits::default(),
+                server_auth: Some(auth.clone()),
+                client_auth: mon.auth().clone(),
+            },
+            sessions.clone(),
+        );
+        let addr = messenger.bind(options.ip, options.ports)?;
+        // The monitors take the address of their session for the server's, and so does the
+        // blocklist.
+        mon.messenger().set_addrs(messenger.addrs());
+        let objecter = Objecter::new(mon.clone());
+        let mut metadata = options.metadata;
+        for (key, value) in [
+            ("addr", addr.to_string()),
+            ("ceph_release", types::version::RELEASE.to_owned()),
+            ("ceph_version", types::version::LONG.to_owned()),
+            ("ceph_version_short", types::version::SHORT.to_owned()),
+        ] {
+            metadata.insert(key.to_owned(), value);
+        }
+        let inner = Rc::new(Inner {
+            name: options.cluster.name.id.clone(),
+            conf: options.conf,
+            rados: Rados::over(mon.clone(), objecter),
+            messenger,
+            auth,
+            metadata,
+            map: RefCell::new(Rc::new(MdsMap::default())),
+            state: Cell::new(None),
+            progress: Cell::new(Progress::Loading),
+            want: Cell::new(MdsState::BOOT),
+            beacons: Cell::new(0),
+            unanswered: RefCell::default(),
+            answered: Cell::new(Instant::now()),
+            urgent: Notify::new(),
+            changed: Notify::new(),
+            ended: RefCell::default(),
+        });
+        *sessions.0.borrow_mut() = Rc::downgrade(&inner);
+        inner.apply_auth_settings();
+        mon.set_events(Rc::new(FromMon(Rc::downgrade(&inner))));
+        for what in ["config", "osdmap", "mdsmap"] {
+            mon.subscribe(what, 0, false);
+        }
+        let server = Server { inner };
+        mon.wait_ready(PATIENCE).await?;
+        tokio::task::spawn_local(beacons(Rc::downgrade(&server.inner)));
+        let placed = async {
+            while server.inner.state.get().is_none() {
+                server.inner.changed.notified().await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, placed).await {
+            Ok(()) => Ok(server),
+            Err(_) => Err(StartError::NoPlace(PATIENCE)),
+        }
+    }
+
+    /// Waits until the monitors have taken the server's place away, or it cannot go on.
+    pub async fn ended(&self) -> Ended {
+        loop {
+            let changed = self.inner.changed.notified();
+            if let Some(why) = self.inner.ended.borrow().clone() {
+                return why;
+            }
+            changed.await;
+        }
+    }
+
+    /// Runs a command of the admin socket: (code, status, output).
+    pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
+        let _ = json;
+        (-types::Errno::EOPNOTSUPP.0, "not served".into(), vec![])
+    }
+
+    /// Stops: what is changed goes to its place at rest, and the server leaves the map.
+    pub async fn shutdown(&self) {
+        self.inner.leave();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.inner.leave();
+    }
+}
+
+/// Says that the server lives, and what it asks for: every `mds_beacon_interval`, and at once when
+/// that changes.
+async fn beacons(inner: Weak<Inner>) {
+    loop {
+        let Some(s) = inner.upgrade() else { return };
+        if s.ended.borrow().is_some() {
+            return;
+        }
+        s.send_beacon();
+        let seconds = s.conf.borrow().f64("mds_beacon_interval");
+        let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(4));
+        let _ = tokio::time::timeout(pause, s.urgent.notified()).await;
+    }
+}
+
+impl Inner {
+    pub fn mon(&self) -> &MonClient {
+        self.rados.mon()
+    }
+
+    fn apply_auth_settings(&self) {
+        let conf = self.conf.borrow();
+        self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
+    }
+
+    fn send_beacon(&self) {
+        let Some(fsid) = self.mon().fsid() else { return };
+        let seq = self.beacons.get() + 1;
+        self.beacons.set(seq);
+        self.unanswered.borrow_mut().insert(seq, Instant::now());
+        let state = self.want.get();
+        let epoch = self.map.borrow().epoch;
+        let metadata =
+            if state == MdsState::BOOT { self.metadata.clone() } else { BTreeMap::new() };
+        self.mon().send_payload(&MdsBeacon {
+            paxos: Paxos(epoch.0.into()),
+            fsid,
+            gid: self.mon().global_id(),
+            state: state.0,
+            seq,
+            name: self.name.clone(),
+            compat: state::compat(),
+            metadata,
+            features: types::features::SUPPORTED.0,
+            fs: self.conf.borrow().str("mds_join_fs"),
+            ..MdsBeacon::default()
+        });
+    }
+
+    fn beacon_answered(&self, seq: u64) {
+        let mut unanswered = self.unanswered.borrow_mut();
+        let later = unanswered.split_off(&(seq + 1));
+        if let Some(sent) = unanswered.remove(&seq) {
+            self.answered.set(sent);
+        }
+        *unanswered = later;
+    }
+
+    /// Takes a map of the monitors.
+    fn take_map(self: &Rc<Self>, map: MdsMap) {
+        let known = self.map.borrow().epoch;
+        if map.epoch <= known || self.ended.borrow().is_some() {
+            return;
+        }
+        if !state::compat().writeable(&map.compat) {
+            return self.end(format!(
+                "the file system {} needs features that this server does not have: {:?}",
+                map.fs_name, map.compat.incompat.names
+            ));
+        }
+        let info = map.mds_info.get(&self.mon().global_id()).cloned();
+        let Some(info) = info else {
+            // Before it was in a map, it is not missed in one.
+            if self.state.get().is_some() {
+                self.end("the monitors have removed the server from their map".to_owned());
+            } else if map.epoch.0 != u32::MAX {
+                self.mon().got("mdsmap", map.epoch.0.into());
+                self.map.replace(Rc::new(map));
+            }
+            return;
+        };
+        self.mon().got("mdsmap", map.epoch.0.into());
+        self.map.replace(Rc::new(map));
+        let before = self.state.replace(Some(info.state));
+        if before != Some(info.state) {
+            tracing::info!("mds.{}: rank {} {}", self.name, info.rank, info.state);
+        }
+        self.ask();
+        self.changed.notify_waiters();
+    }
+
+    /// Asks for the state that follows.
+    fn ask(&self) {
+        let Some(state) = self.state.get() else { return };
+        let want = state::wanted(state, self.progress.get());
+        self.want.set(want);
+        if want != state {
+            self.urgent.notify_one();
+        }
+    }
+
+    /// The server does not serve any more.
+    pub fn end(&self, why: String) {
+        tracing::warn!("mds.{}: {why}", self.name);
+        self.ended.borrow_mut().get_or_insert(Ended(why));
+        self.changed.notify_waiters();
+    }
+
+    /// Closes everything.
+    fn leave(&self) {
+        self.ended.borrow_mut().get_or_insert(Ended("the server was stopped".to_owned()));
+        self.urgent.notify_one();
+        self.messenger.shutdown();
+        self.rados.shutdown();
+    }
+}

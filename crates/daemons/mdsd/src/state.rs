@@ -1,0 +1,85 @@
+//! The states of a metadata server: what the map says, how far its work is, and what it asks for.
+
+use types::compat_set::CompatSet;
+use types::fsmap::MdsState;
+
+/// Number of the feature that says that changes may be in a log that only this server reads. It is
+/// in the map of a file system from the moment on at which the server has a rank of it, so that the
+/// monitors give the rank to no server that would miss these changes.
+pub const LOG_FEATURE: u64 = 62;
+
+/// What the server can read and write.
+pub fn compat() -> CompatSet {
+    let mut set = types::fsmap::default_compat();
+    set.incompat.names.insert(LOG_FEATURE, "siphon log".to_owned());
+    set
+}
+
+/// How far the work for a rank is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Progress {
+    /// What is at rest is being read, or made.
+    Loading,
+    /// The server knows all that its predecessor did.
+    Ready,
+    /// Clients of its predecessor are back, or evicted.
+    ClientsBack,
+    /// Sessions are closed, and all is at rest.
+    Stopped,
+}
+
+/// What the server asks for, given what the map says. Clients keep their sessions over a failover
+/// only if they see the state `RECONNECT`: it lasts until all of them are back.
+pub fn wanted(state: MdsState, progress: Progress) -> MdsState {
+    match state {
+        MdsState::CREATING | MdsState::STARTING if progress >= Progress::Ready => MdsState::ACTIVE,
+        MdsState::REPLAY | MdsState::RESOLVE if progress >= Progress::Ready => MdsState::RECONNECT,
+        MdsState::RECONNECT if progress >= Progress::ClientsBack => MdsState::REJOIN,
+        MdsState::REJOIN | MdsState::CLIENTREPLAY => MdsState::ACTIVE,
+        MdsState::STOPPING if progress >= Progress::Stopped => MdsState::STOPPED,
+        state => state,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(mut state: MdsState, progress: &[Progress]) -> Vec<MdsState> {
+        let mut seen = vec![state];
+        for p in progress {
+            // The monitors grant one step at a time.
+            for _ in 0..3 {
+                let next = wanted(state, *p);
+                assert!(state.may_become(next), "{state} may not become {next}");
+                if next != state {
+                    seen.push(next);
+                    state = next;
+                }
+            }
+        }
+        seen
+    }
+
+    #[test]
+    fn a_successor_waits_for_clients() {
+        let all = [Progress::Loading, Progress::Ready, Progress::ClientsBack];
+        let want = [MdsState::REPLAY, MdsState::RECONNECT, MdsState::REJOIN, MdsState::ACTIVE];
+        assert_eq!(way(MdsState::REPLAY, &all), want);
+        assert_eq!(way(MdsState::REPLAY, &all[..2]), want[..2]);
+    }
+
+    #[test]
+    fn a_new_rank_has_none() {
+        let all = [Progress::Loading, Progress::Ready];
+        assert_eq!(way(MdsState::CREATING, &all), [MdsState::CREATING, MdsState::ACTIVE]);
+        assert_eq!(way(MdsState::STANDBY, &all), [MdsState::STANDBY]);
+    }
+
+    #[test]
+    fn stock_servers_are_kept_away() {
+        let stock = types::fsmap::default_compat();
+        assert!(!stock.writeable(&compat()));
+        assert!(compat().writeable(&stock));
+    }
+}
