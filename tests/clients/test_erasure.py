@@ -1,4 +1,5 @@
 """Erasure-coded pools under stock clients: what they create, write and read, with all OSDs and without one."""
+import errno
 import json
 import os
 import random
@@ -326,3 +327,49 @@ def test_a_flipped_byte_is_never_returned(coded, shard):
     assert coded.io.read(name, 100_000) == data
     coded.io.write(name, b"new", 100)
     assert coded.io.read(name, 100_000) == data[:100] + b"new" + data[103:]
+
+
+def test_what_ceph_refuses_is_refused_on_demand(coded):
+    """As a stock cluster answers without allow_ec_overwrites, and, for omap, with it."""
+    c = coded.c
+    c.ceph("osd", "pool", "create", "stock", "4", "4", "erasure", "small")
+    c.ceph("osd", "pool", "application", "enable", "stock", "rados")
+    eventually(lambda: clean(c), what="active+clean")
+    io = coded.cluster.open_ioctx("stock")
+    width = 2 * BLOCK
+
+    def refused(change):
+        try:
+            change()
+            return False
+        except rados.OSError as e:
+            assert e.errno == errno.EOPNOTSUPP, e
+            return True
+
+    def omap(io):
+        with rados.WriteOpCtx() as op:
+            io.set_omap(op, ("key",), (b"value",))
+            io.operate_write_op(op, "omap")
+
+    io.write_full("one", b"a" * width)
+    assert not refused(lambda: omap(io)) and not refused(lambda: io.write("one", b"b", 5))
+    c.ceph("config", "set", "osd", "osd_ec_stock_refusals", "true")
+    try:
+        # Each OSD hears of it in its own time.
+        eventually(lambda: all(refused(lambda: io.trunc(name, 0)) for name in ["one"] + [f"o{n}" for n in range(16)]),
+                   what="refusals")
+        assert refused(lambda: omap(io)) and refused(lambda: omap(coded.io))
+        assert refused(lambda: io.write("one", b"c", 5)) and refused(lambda: io.write("new", b"c", width))
+        io.append("one", b"d" * 10)
+        assert refused(lambda: io.append("one", b"e")), "behind half a stripe"
+        io.set_xattr("one", "name", b"value")
+        assert io.read("one", 3 * width) == b"a" * 5 + b"b" + b"a" * (width - 6) + b"d" * 10
+        io.write_full("one", b"f")
+        coded.io.write_full("with-overwrites", b"g" * width)
+        coded.io.write("with-overwrites", b"h", 5)
+        assert coded.io.read("with-overwrites", 7) == b"gggggh" + b"g"
+    finally:
+        c.ceph("config", "rm", "osd", "osd_ec_stock_refusals")
+        eventually(lambda: not any(refused(lambda: io.trunc(f"o{n}", 0)) for n in range(16)), what="no refusals")
+        c.ceph("config", "set", "mon", "mon_allow_pool_delete", "true")
+        c.ceph("osd", "pool", "delete", "stock", "stock", "--yes-i-really-really-mean-it")

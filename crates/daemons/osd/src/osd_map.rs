@@ -4,7 +4,7 @@ use crate::collections::has_collections;
 use crate::map::{ClusterMap, PoolOps};
 use crate::scrubs::ScrubRules;
 use bytes::Bytes;
-use objops::object::PoolRules;
+use objops::object::{PoolRules, StockRefusals};
 use pg::{MapView, Mapping, Members, MergeMeta, PoolKind, PoolView};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -47,6 +47,10 @@ fn pool_ops(map: &OsdMap, id: PoolId, p: &types::PgPool) -> PoolOps {
             full,
             full_quota: p.has_flag(pool::flag::FULL_QUOTA),
             write_dont_need: p.has_flag(pool::flag::WRITE_FADVISE_DONTNEED),
+            stock: (!p.is_replicated()).then(|| StockRefusals {
+                append_unit: (!p.has_flag(pool::flag::EC_OVERWRITES) && p.stripe_width > 0)
+                    .then_some(p.stripe_width.into()),
+            }),
         },
         pool_snapc: p.is_pool_snaps_mode().then(|| p.snap_context()),
         last_force_op_resend: p.last_force_op_resend,

@@ -104,6 +104,7 @@ pub(crate) fn settings(c: &Config) -> Settings {
             omap_bytes: num(c, "osd_max_omap_bytes_per_request", l.omap_bytes),
             write_reply: num(c, "osd_max_write_op_reply_len", l.write_reply as u64) as usize,
             pgls: num(c, "osd_max_pgls", l.pgls),
+            stock_refusals: c.bool("osd_ec_stock_refusals"),
         },
         classes: classes(c),
         pg: PgConf {

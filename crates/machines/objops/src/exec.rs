@@ -7,7 +7,7 @@
 
 use crate::code::{Extent, Op, OpArgs, OpCode, OpExt, OpFlags, OpOutcome};
 use crate::copy::CopySource;
-use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet};
+use crate::object::{InfoExt, ObjectState, PoolRules, SnapSet, StockRefusals};
 use crate::reader::ObjectReader;
 use crate::txn::Mutations;
 use bytes::{Bytes, BytesMut};
@@ -42,6 +42,8 @@ pub struct Limits {
     pub write_reply: usize,
     /// `osd_max_pgls`.
     pub pgls: u64,
+    /// `osd_ec_stock_refusals`: what [`PoolRules::stock`] says is refused.
+    pub stock_refusals: bool,
 }
 
 impl Default for Limits {
@@ -57,6 +59,7 @@ impl Default for Limits {
             omap_bytes: 1 << 30,
             write_reply: 64,
             pgls: 1024,
+            stock_refusals: false,
         }
     }
 }
@@ -246,6 +249,9 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
                 // The length counts for the size check of a truncation as it did for the zeroing.
             }
         }
+        if self.is_refused_by_stock(code) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         match code {
             OpCode::READ | OpCode::SYNC_READ => self.read(extent, out).await,
             OpCode::SPARSE_READ => self.sparse_read(extent, out).await,
@@ -340,6 +346,29 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             OpCode::COPY_GET => self.copy_get(op, out).await,
             OpCode::COPY_FROM | OpCode::COPY_FROM2 => self.copy_from(op).await,
             _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+
+    /// What Ceph refuses in this pool, if the OSD is asked to refuse that, too.
+    fn stock(&self) -> Option<StockRefusals> {
+        self.env.pool.stock.filter(|_| self.env.limits.stock_refusals)
+    }
+
+    /// Whether Ceph refuses an operation in this pool, whatever its arguments are.
+    fn is_refused_by_stock(&self, code: OpCode) -> bool {
+        let Some(stock) = self.stock() else { return false };
+        match code {
+            OpCode::TMAPGET
+            | OpCode::TMAPPUT
+            | OpCode::TMAPUP
+            | OpCode::OMAPSETVALS
+            | OpCode::OMAPSETHEADER
+            | OpCode::OMAPCLEAR
+            | OpCode::OMAPRMKEYS
+            | OpCode::OMAPRMKEYRANGE => true,
+            OpCode::TMAP2OMAP => self.new.oi.size > 0,
+            OpCode::ZERO | OpCode::TRIMTRUNC | OpCode::TRUNCATE => stock.append_unit.is_some(),
+            _ => false,
         }
     }
 
@@ -554,6 +583,12 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
     ) -> Result<i32, Errno> {
         let seq = self.new.oi.truncate_seq;
         let size = self.new.oi.size;
+        if let Some(unit) = self.stock().and_then(|s| s.append_unit) {
+            let end = if self.new.exists { size } else { 0 };
+            if e.offset != end || !e.offset.is_multiple_of(unit) {
+                return Err(Errno::EOPNOTSUPP);
+            }
+        }
         if seq != 0 && seq > u64::from(e.truncate_seq) && e.offset.saturating_add(e.length) > size {
             // The write was sent before a truncation that has happened meanwhile.
             e.length = size.saturating_sub(e.offset).min(e.length);
@@ -826,6 +861,10 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             // As in Ceph, FAILOK is for what the operation itself refuses, not for the source's
             // errors.
             .inspect_err(|_| self.fatal = true)?;
+        if self.stock().is_some() && !(copied.omap.is_empty() && copied.omap_header.is_empty()) {
+            self.fatal = true;
+            return Err(Errno::EOPNOTSUPP);
+        }
         self.finish_copy(copied, truncate);
         Ok(0)
     }

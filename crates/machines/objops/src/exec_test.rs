@@ -36,6 +36,7 @@ mod many_snaps;
 struct Bench {
     reader: StoreReader,
     limits: Limits,
+    pool: PoolRules,
     snapc: SnapContext,
     removed: Vec<SnapId>,
     version: u64,
@@ -69,6 +70,7 @@ impl Bench {
         Bench {
             reader: StoreReader::new(store, COLL),
             limits: Limits::default(),
+            pool: PoolRules::default(),
             snapc: SnapContext::default(),
             removed: Vec::new(),
             version: 0,
@@ -131,7 +133,7 @@ impl Bench {
             classes: &self.classes,
             copies: &*self.copies,
             limits: &self.limits,
-            pool: PoolRules::default(),
+            pool: self.pool,
             snapc: &self.snapc,
             snap_removed: &|s| removed.contains(&s),
             origin: &self.origin,
@@ -713,6 +715,48 @@ fn what_is_not_supported_says_so() {
         Errno::EPERM,
         "Ceph would not load it"
     );
+}
+
+/// What Ceph refuses in a pool with these rules, asked of an object of 8 bytes that has no omap.
+fn refused(append_unit: Option<u64>, stock_refusals: bool, op: Op) -> bool {
+    let mut t = Bench::new();
+    t.ok(full("12345678"));
+    t.pool.stock = Some(crate::object::StockRefusals { append_unit });
+    t.limits.stock_refusals = stock_refusals;
+    let result = t.run(&[op]).result;
+    assert!(result == 0 || result == Errno::EOPNOTSUPP.as_result(), "{result}");
+    result < 0
+}
+
+#[test]
+fn an_erasure_coded_pool_refuses_what_ceph_refuses_if_it_is_asked_to() {
+    let omap = || with(OpCode::OMAPSETVALS, enc(rows(&["k"])));
+    let header = || with(OpCode::OMAPSETHEADER, "h");
+    let names = || with(OpCode::OMAPRMKEYS, enc(vec![b("k")]));
+    let range = || with(OpCode::OMAPRMKEYRANGE, enc((b("a"), b("z"))));
+    let always: [&dyn Fn() -> Op; 5] =
+        [&omap, &header, &names, &range, &|| plain(OpCode::OMAPCLEAR)];
+    for op in always {
+        assert!(refused(None, true, op()) && refused(Some(8), true, op()));
+        assert!(!refused(None, false, op()) && !refused(Some(8), false, op()));
+    }
+    let shorten = || on_extent(OpCode::TRUNCATE, 4, 0);
+    let zero = || on_extent(OpCode::ZERO, 0, 4);
+    let over = || write_op(0, "over");
+    let behind = || write_op(16, "x");
+    for op in [&shorten as &dyn Fn() -> Op, &zero, &over, &behind] {
+        assert!(refused(Some(8), true, op()));
+        assert!(!refused(None, true, op()) && !refused(Some(8), false, op()));
+    }
+    // Whole objects, appends behind whole stripes, attributes and reads are no overwrites.
+    let zero_behind = || on_extent(OpCode::ZERO, 8, 4);
+    let at_end = || write_op(8, "x");
+    for op in [&|| full("y") as Op, &|| append("z"), &at_end, &zero_behind, &|| plain(OpCode::STAT)]
+        as [&dyn Fn() -> Op; 5]
+    {
+        assert!(!refused(Some(8), true, op()));
+    }
+    assert!(refused(Some(16), true, append("z")), "no stripe ends here");
 }
 
 fn watch(what: u8, cookie: u64, timeout: u32) -> Op {

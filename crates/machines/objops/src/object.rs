@@ -133,6 +133,16 @@ pub struct PoolRules {
     pub full_quota: bool,
     /// Data written will not be read soon.
     pub write_dont_need: bool,
+    /// What Ceph refuses in such a pool; `None` if that is nothing.
+    pub stock: Option<StockRefusals>,
+}
+
+/// What Ceph (until 20.1) refuses in an erasure-coded pool (release 16.2, src/osd/PrimaryLogPG.cc,
+/// `do_osd_ops`): always omap, and some changes of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StockRefusals {
+    /// Without `allow_ec_overwrites`: data is appended only, from multiples of so many bytes on.
+    pub append_unit: Option<u64>,
 }
 
 /// The attributes of an object that are not its users'.
