@@ -6,9 +6,10 @@ use bytes::Bytes;
 use messages::{Op, OpArgs};
 use objops::OpCode;
 use objops::code::on_extent;
+use pg::{MapView, PgConf};
 use std::collections::BTreeMap;
 use store::Key;
-use types::{Errno, ObjectId, OsdId, PgId, ShardId, SnapContext, SnapId, SpgId};
+use types::{Errno, ObjectId, OsdId, PgId, SnapContext, SnapId, SpgId};
 
 async fn coded() -> Cluster {
     let mut c = Cluster::new();
@@ -129,9 +130,10 @@ async fn check_shards(c: &Cluster) {
     let code = ec::Code::new(ec::Technique::JerasureReedSolVan, 2, 1).unwrap();
     for seed in 0..c.map.pg_num {
         let pgid = PgId { pool: POOL, seed };
-        let at = |shard: u32| {
-            let coll = coll_of(SpgId { pgid, shard: ShardId(shard as i8) });
-            (&c.stores[((seed + shard) % 3) as usize], coll)
+        let acting = c.map.mapping(pgid).acting;
+        let at = |shard: usize| {
+            let shard = acting[shard];
+            (&c.stores[shard.osd.0 as usize], coll_of(SpgId { pgid, shard: shard.shard }))
         };
         let mut lists = Vec::new();
         for shard in 0..3 {
@@ -294,6 +296,51 @@ fn a_lost_shard_is_made_again() {
             let mut expected = bytes(20_000 + i * 1000, i as u8);
             expected[4000..13_000].fill(i as u8);
             assert_eq!(c.read(&format!("o{i}")).await[..], expected[..]);
+        }
+    });
+}
+
+/// Shards move to another OSD and back, those that lead among them. What is written meanwhile is on
+/// the copy that takes over, also where that has the position of the copy that leads.
+#[test]
+fn a_shard_moves_while_it_is_written() {
+    run(async || {
+        let mut c = coded().await;
+        c.add_osd();
+        let mut r = Rng(23);
+        let mut model = BTreeMap::new();
+        let names = names(8);
+        up(&mut c, 3);
+        for moved in [true, false, true, false] {
+            // Logs are too short to fill a copy.
+            let conf = PgConf {
+                min_pg_log_entries: 1,
+                target_pg_log_entries: 2,
+                max_pg_log_entries: 4,
+                pg_log_trim_min: 1,
+                ..PgConf::default()
+            };
+            let hosts = c.cores.iter().flat_map(|core| core.hosts());
+            hosts.for_each(|h| h.set_conf(&conf));
+            for _ in 0..60 {
+                let name = &names[r.below(8) as usize];
+                change(&mut c, &mut r, name, &mut model).await;
+            }
+            c.next_map(|m| m.moved.0 = moved);
+            let filled = |pg: &pg::Pg| {
+                let mut targets = pg.backfills();
+                targets.next().is_some_and(|b| b.fraction == 1.0 && b.missing == 0)
+            };
+            c.settle_to(filled).await;
+            for _ in 0..40 {
+                let name = &names[r.below(8) as usize];
+                change(&mut c, &mut r, name, &mut model).await;
+            }
+            c.next_map(|m| m.moved.1 = moved);
+            c.settle().await;
+            check(&mut c, &model, &names).await;
+            check_shards(&c).await;
+            assert!(c.cores.iter().all(|core| core.failed().is_none()), "{moved}");
         }
     });
 }

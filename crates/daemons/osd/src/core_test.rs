@@ -46,6 +46,8 @@ pub(crate) struct TestMap {
     pub(crate) pg_num: u32,
     /// The pool is erasure-coded, 2+1.
     pub(crate) coded: bool,
+    /// What osd.0 should have, and what it has, has osd.3 in an erasure-coded pool.
+    pub(crate) moved: (bool, bool),
 }
 
 impl MapView for TestMap {
@@ -53,7 +55,7 @@ impl MapView for TestMap {
         Epoch(self.epoch)
     }
     fn exists(&self, osd: OsdId) -> bool {
-        osd.0 < 3
+        osd.0 < 3 || self.is_up(osd)
     }
     fn is_up(&self, osd: OsdId) -> bool {
         self.up.contains_key(&osd.0)
@@ -116,11 +118,17 @@ impl MapView for TestMap {
 impl TestMap {
     /// Each position has an OSD of its own, or a hole. Shard 1 cannot lead.
     fn coded_mapping(&self, pg: PgId) -> Mapping {
-        let at = |i: u32| OsdId(((pg.seed + i) % 3) as i32);
         let here = |o: OsdId| if self.is_up(o) { o } else { OsdId::NONE };
-        let up = pg::Members::positioned((0..3).map(|i| here(at(i))));
-        let primary = up.iter().copied().find(|c| c.shard.0 != 1);
-        Mapping { up_primary: primary, acting: up.clone(), primary, up }
+        let members = |moved: bool| {
+            let at = |i: u32| match ((pg.seed + i) % 3) as i32 {
+                0 if moved => OsdId(3),
+                osd => OsdId(osd),
+            };
+            pg::Members::positioned((0..3).map(|i| here(at(i))))
+        };
+        let (up, acting) = (members(self.moved.0), members(self.moved.1));
+        let leads = |set: &pg::Members| set.iter().copied().find(|c| c.shard.0 != 1);
+        Mapping { up_primary: leads(&up), primary: leads(&acting), up, acting }
     }
 }
 
@@ -328,8 +336,22 @@ impl Cluster {
         self.publish();
     }
 
+    /// Another OSD, which is not up.
+    pub(crate) fn add_osd(&mut self) {
+        let i = self.cores.len() as i32;
+        self.stores.push(Rc::new(Store::memory()));
+        self.add_core(i);
+    }
+
     /// Lets everybody work until all groups are active (and clean, if everybody is up).
     pub(crate) async fn settle(&mut self) {
+        let all = self.map.up.len() == self.cores.len();
+        let want = if all { PgState::CLEAN } else { PgState::ACTIVE };
+        self.settle_to(|pg| pg.state().has(want)).await;
+    }
+
+    /// Lets all OSDs work until something is true of all groups, as their primaries see them.
+    pub(crate) async fn settle_to(&mut self, is: impl Fn(&pg::Pg) -> bool) {
         for _ in 0..10_000 {
             tokio::task::yield_now().await;
             let wish = self.mons.iter().position(|m| m.up_thru.replace(false));
@@ -340,13 +362,12 @@ impl Cluster {
                 });
                 continue;
             }
-            let want = if self.map.up.len() == 3 { PgState::CLEAN } else { PgState::ACTIVE };
             let done = (0..self.map.pg_num).all(|seed| {
                 let pgid = PgId { pool: POOL, seed };
                 let primary = self.map.mapping(pgid).primary.unwrap();
                 let id = SpgId { pgid, shard: primary.shard };
                 let host = self.cores[primary.osd.0 as usize].host(id);
-                host.is_some_and(|h| h.with_pg(|pg| pg.state().has(want)))
+                host.is_some_and(|h| h.with_pg(&is))
             });
             if done {
                 for core in self.live() {

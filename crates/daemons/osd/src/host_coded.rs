@@ -162,13 +162,17 @@ impl PgHost {
         Ok(cut)
     }
 
-    /// What other shards are told.
+    /// What other copies are told, by their positions. One of them may have that of this copy: when
+    /// a shard moves, the copy that takes over is filled beside the one that leads.
     pub(crate) fn payloads(&self, cut: &Cut) -> Payloads {
-        let own = self.own_shard();
-        let others = cut.shards.iter().filter(|(shard, _)| **shard != own);
-        let each = others.map(|(shard, change)| {
+        let told = self.with_pg(|pg| {
+            let position = |shard: &Shard| ShardId(*shard as i8);
+            let all = cut.shards.iter().map(|(shard, change)| (position(shard), change));
+            all.filter(|(position, _)| pg.tells(*position)).collect::<Vec<_>>()
+        });
+        let each = told.into_iter().map(|(position, change)| {
             let (ops, data) = change.to_wire();
-            (ShardId(*shard as i8), Payload { ops, data: joined(data) })
+            (position, Payload { ops, data: joined(data) })
         });
         Payloads::Each(each.collect())
     }

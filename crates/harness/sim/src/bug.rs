@@ -82,6 +82,8 @@ pub enum Bug {
     HoleIsAShard,
     /// What takes changes back is dropped at once.
     ForgetUndo,
+    /// A primary says nothing of what is for its own position: a copy that is filled may have that.
+    OwnPositionUntold,
     /// A replica that finds another version than it was asked for takes its copy for lost.
     ReplicaJudges,
 }

@@ -125,9 +125,12 @@ fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario, words: &[&str]) {
 #[test]
 fn nothing_is_wrong_without_a_bug() {
     for seed in 0..number("SIPHON_SIM_SEEDS").unwrap_or(12) {
-        for (shape, name) in
-            [(crashes as fn(u64) -> Scenario, "crashes"), (slow_networks, "slow"), (holes, "holes")]
-        {
+        for (shape, name) in [
+            (crashes as fn(u64) -> Scenario, "crashes"),
+            (slow_networks, "slow"),
+            (holes, "holes"),
+            (moves, "moves"),
+        ] {
             run(seed, &shape(seed)).unwrap_or_else(|wrong| panic!("{name} {seed}: {wrong}"));
         }
     }
@@ -160,6 +163,26 @@ fn slow_networks(seed: u64) -> Scenario {
     Scenario { objects: 4, slow_net: 150, crash_one: 200, ops: 28, ..crashes(seed) }
 }
 
+/// OSDs that go out and come in, with logs too short to fill a copy, so that shards move to others
+/// and back while they are written.
+fn moves(seed: u64) -> Scenario {
+    let base = Scenario::coded(18 + seed % 3);
+    Scenario {
+        osds: base.size as usize + 1,
+        reweight: 900,
+        crash_one: 50,
+        power_cut: 0,
+        lose_disk: 0,
+        add_osd: 0,
+        remove_osd: 0,
+        pg_num: 1,
+        pg_num_change: 0,
+        nobackfill: 0,
+        objects: 8,
+        ..base
+    }
+}
+
 /// Writes of one unit of wide stripes.
 fn deltas(seed: u64) -> Scenario {
     let base = crashes(seed * 3 + 2);
@@ -183,5 +206,6 @@ bugs! {
     entries_kept_that_too_few_have_are_caught: RollForward in crashes, ["holds", "torn", "not active+clean"];
     reads_that_mix_versions_are_caught: MixedShards in slow_networks, ["holds", "torn", "order"];
     a_hole_taken_for_a_shard_is_caught: HoleIsAShard in holes, ["holds", "torn"];
+    a_copy_at_the_position_of_the_primary_that_is_not_told_is_caught: OwnPositionUntold in moves, [];
     what_undoes_a_change_that_goes_early_is_caught: ForgetUndo in crashes, [];
 }

@@ -46,7 +46,8 @@ pub struct Proposal {
 pub enum Payloads {
     /// All the same.
     Same(Payload),
-    /// Each what is for its position. A copy at another position applies nothing.
+    /// Each what is for its position. A change that is about a position names it here if some other
+    /// copy has that position, also one at the primary's own ([`Pg::tells`](crate::Pg::tells)).
     Each(BTreeMap<ShardId, Payload>),
 }
 
@@ -57,11 +58,11 @@ impl Default for Payloads {
 }
 
 impl Payloads {
-    /// What the copy at a position applies.
-    pub fn at(&self, position: ShardId) -> Payload {
+    /// What the copy at a position applies; `None` if nothing is said of that.
+    pub fn at(&self, position: ShardId) -> Option<Payload> {
         match self {
-            Self::Same(payload) => payload.clone(),
-            Self::Each(payloads) => payloads.get(&position).cloned().unwrap_or_default(),
+            Self::Same(payload) => Some(payload.clone()),
+            Self::Each(payloads) => payloads.get(&position).cloned(),
         }
     }
 }

@@ -669,11 +669,16 @@ impl Osd {
         op: ClientOp,
         entry: NewEntry,
         own: Vec<(ObjectId, Change)>,
-        payloads: Payloads,
+        mut payloads: Payloads,
         after: After,
         objects: i64,
     ) {
         let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        if self.bug == Bug::OwnPositionUntold
+            && let Payloads::Each(each) = &mut payloads
+        {
+            each.remove(&hosted.pg.whoami().shard);
+        }
         hosted.executing.remove(&op.oid());
         let version = hosted.pg.next_version();
         self.tokens += 1;

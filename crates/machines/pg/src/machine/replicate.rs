@@ -35,6 +35,13 @@ impl Pg {
         here.into_iter().chain(acting).chain(self.followers().filter(follows)).collect()
     }
 
+    /// Whether a copy other than this one at a position is told of changes. A copy that is filled
+    /// may have this one's own position.
+    pub fn tells(&self, position: ShardId) -> bool {
+        let other = |c: &PgShard| *c != self.me && c.shard == position;
+        self.mapping.acting.iter().any(other) || self.followers().any(|c| other(&c))
+    }
+
     /// Orders a change and replicates it. The host has checked [`Pg::object_status`] and
     /// [`Pg::find_dup`], and has built the payload for [`Pg::next_version`]. Causes one
     /// [`Action::Persist`] with [`Source::Proposal`], and [`Action::Reply`] when every acting OSD
@@ -134,7 +141,13 @@ impl Pg {
                 !follows || (filled.covers(&head) && !missing.contains_name(&head))
             };
             let mut changed = op.entries.iter().any(|e| changes(&e.entry));
+            let payload = payloads.at(shard.shard);
+            let applies = |e: &LogEntry| (e.op.is_update() || e.op.is_delete()) && changes(e);
+            let untold = payload.is_none() && op.entries.iter().any(|e| applies(&e.entry));
             let has = op.entries.iter().all(|e| has(&e.entry.oid));
+            debug_assert!(!(has && untold), "{shard:?} is not told what it applies");
+            // An entry without its change would pass for the change: the copy lacks the object.
+            let has = has && !untold;
             if !has {
                 let terms = merge::Terms { changes: &changes, undo: None };
                 let mut learned = merge::Outcome::default();
@@ -150,7 +163,7 @@ impl Pg {
                 continue;
             }
             let log_only = !changed || !has;
-            let payload = if log_only { Payload::default() } else { payloads.at(shard.shard) };
+            let payload = payload.filter(|_| !log_only).unwrap_or_default();
             self.send_log(shard, op.trim_to, payload, log_only);
         }
         repeat.sort();
