@@ -47,16 +47,19 @@ def stock():
 
 @pytest.fixture(scope="module")
 def subject(siphon_factory):
-    """The ceph.conf of a Siphon cluster whose pools can be deleted."""
+    """The ceph.conf of a Siphon cluster whose pools can be deleted, and that refuses what Ceph refuses."""
     cluster = siphon_factory(extra=["--osd-size", "8G"])
     cluster.start()
-    subprocess.run(["ceph", "-c", str(cluster.conf), "config", "set", "mon", "mon_allow_pool_delete", "true"], check=True, timeout=60)
+    for option in (("mon", "mon_allow_pool_delete"), ("osd", "osd_ec_stock_refusals")):
+        subprocess.run(["ceph", "-c", str(cluster.conf), "config", "set", *option, "true"], check=True, timeout=60)
     return cluster.conf
 
 
+# The pools: of three replicas; of 2+1, to which objects are appended; the same with allow_ec_overwrites.
+@pytest.mark.parametrize("pools", ["replicated", "appends", "overwrites"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_random_operations_give_equal_answers(stock, subject, seed):
-    argv = [str(DRIVER), "--reference", str(stock), "--subject", str(subject), "--ops", OPERATIONS, "--seeds", seed]
+def test_random_operations_give_equal_answers(stock, subject, seed, pools):
+    argv = [str(DRIVER), "--reference", str(stock), "--subject", str(subject), "--ops", OPERATIONS, "--seeds", seed, "--pools", pools]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=3600, env={**os.environ, "RUST_BACKTRACE": "0"})
     assert ran.returncode == 0, f"{ran.stdout[-20000:]}\n{ran.stderr[-5000:]}"
     assert f"seed {seed}: {OPERATIONS} operations, equal" in ran.stdout

@@ -18,6 +18,20 @@ use types::{Epoch, ObjectLocator, PgId, PgNlsResponse, SnapContext, SnapId, Utim
 /// An answer must come within this.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The profile of erasure-coded pools.
+const PROFILE: &str = "differential";
+
+/// How the pools of a run keep objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sort {
+    /// Three replicas.
+    Replicated,
+    /// Two data shards and a parity shard, to which objects are appended.
+    Appends,
+    /// The same with `allow_ec_overwrites`.
+    Overwrites,
+}
+
 /// A connection.
 pub struct Cluster(Rados);
 
@@ -39,16 +53,26 @@ impl Cluster {
         out.ok().with_context(|| json.to_string())
     }
 
-    async fn make_pool(&self, name: &str) -> Result<IoCtx> {
-        self.command(serde_json::json!({"prefix": "osd pool create", "pool": name, "pg_num": 8, "pgp_num": 8})).await?;
+    async fn make_pool(&self, name: &str, sort: Sort) -> Result<IoCtx> {
+        let mut create = serde_json::json!({"prefix": "osd pool create", "pool": name, "pg_num": 8, "pgp_num": 8});
+        if sort != Sort::Replicated {
+            let profile = ["k=2", "m=1", "crush-failure-domain=osd"];
+            self.command(serde_json::json!({"prefix": "osd erasure-code-profile set", "name": PROFILE, "profile": profile})).await?;
+            create["pool_type"] = "erasure".into();
+            create["erasure_code_profile"] = PROFILE.into();
+        }
+        self.command(create).await?;
+        if sort == Sort::Overwrites {
+            self.command(serde_json::json!({"prefix": "osd pool set", "pool": name, "var": "allow_ec_overwrites", "val": "true"})).await?;
+        }
         self.command(serde_json::json!({"prefix": "osd pool application enable", "pool": name, "app": "rados"})).await?;
         Ok(self.0.ioctx(name).await?.with_timeout(LIMIT))
     }
 
     /// Makes the pools of a run.
-    pub async fn make_pools(&self, name: &str) -> Result<Pools<'_>> {
+    pub async fn make_pools(&self, name: &str, sort: Sort) -> Result<Pools<'_>> {
         let names = [name.to_string(), format!("{name}-snaps")];
-        let io = [self.make_pool(&names[0]).await?, self.make_pool(&names[1]).await?];
+        let io = [self.make_pool(&names[0], sort).await?, self.make_pool(&names[1], sort).await?];
         Ok(Pools { cluster: self, names, io, versions: RefCell::default() })
     }
 }
@@ -234,9 +258,10 @@ impl Pools<'_> {
             true => Operation::new().read(0, 1 << 20),
             false => Operation::new().read(0, 0),
         };
-        let operation = operation.stat().get_xattrs().omap_header().omap_values(b"", 1000, b"");
+        let rest = Operation::new().stat().get_xattrs().omap_header().omap_values(b"", 1000, b"");
         for (operation, snapid) in [
             (operation, SnapId::NOSNAP),
+            (rest, SnapId::NOSNAP),
             (
                 Operation::new().op(Op::new(OpCode::LIST_SNAPS, OpArgs::extent(0, 0))),
                 SnapId::SNAPDIR,

@@ -10,7 +10,7 @@ mod generate;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use cluster::{Cluster, Pools};
+use cluster::{Cluster, Pools, Sort};
 use generate::{Action, Generator, Place, Step};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -32,6 +32,10 @@ struct Args {
     /// Seeds, one run each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3])]
     seeds: Vec<u64>,
+    /// How the pools keep objects. OSDs of the subject need `osd_ec_stock_refusals` for others than
+    /// replicated ones.
+    #[arg(long, value_enum, default_value = "replicated")]
+    pools: Sort,
     /// End a seed after so many differences.
     #[arg(long, default_value_t = 10)]
     differences: usize,
@@ -45,7 +49,7 @@ fn main() -> Result<()> {
         let b = Cluster::connect(&args.subject).await.context("the subject")?;
         let mut different = 0;
         for seed in &args.seeds {
-            let mut run = Run::new(&a, &b, *seed, args.differences).await?;
+            let mut run = Run::new(&a, &b, *seed, args.pools, args.differences).await?;
             let begun = Instant::now();
             run.all(args.ops).await.with_context(|| format!("seed {seed}"))?;
             let verdict = if run.differences == 0 {
@@ -79,21 +83,29 @@ struct Run<'a> {
     places: BTreeSet<Place>,
     /// What was done last with each object.
     history: BTreeMap<Place, VecDeque<String>>,
+    sort: Sort,
     done: usize,
     differences: usize,
     allowed: usize,
 }
 
 impl<'a> Run<'a> {
-    async fn new(a: &'a Cluster, b: &'a Cluster, seed: u64, allowed: usize) -> Result<Self> {
+    async fn new(
+        a: &'a Cluster,
+        b: &'a Cluster,
+        seed: u64,
+        sort: Sort,
+        allowed: usize,
+    ) -> Result<Self> {
         let name = format!("differential-{seed}-{:08x}", std::process::id());
         Ok(Run {
-            a: a.make_pools(&name).await.context("the reference's pools")?,
-            b: b.make_pools(&name).await.context("the subject's pools")?,
+            a: a.make_pools(&name, sort).await.context("the reference's pools")?,
+            b: b.make_pools(&name, sort).await.context("the subject's pools")?,
             generator: Generator::new(seed),
             retired: BTreeMap::new(),
             places: BTreeSet::new(),
             history: BTreeMap::new(),
+            sort,
             done: 0,
             differences: 0,
             allowed,
@@ -103,7 +115,12 @@ impl<'a> Run<'a> {
     async fn all(&mut self, ops: usize) -> Result<()> {
         while self.done < ops && self.differences < self.allowed {
             match self.generator.action() {
-                Action::Step(step) => self.step(*step).await?,
+                Action::Step(mut step) => {
+                    if self.sort != Sort::Replicated {
+                        step.for_shards();
+                    }
+                    self.step(*step).await?;
+                }
                 Action::MakeSnapshot { pool_snaps } => {
                     let (a, b) = tokio::try_join!(
                         self.a.make_snapshot(pool_snaps),

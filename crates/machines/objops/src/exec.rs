@@ -354,11 +354,22 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         self.env.pool.stock.filter(|_| self.env.limits.stock_refusals)
     }
 
+    /// Refuses a write that does not append whole stripes to whole stripes, if Ceph does.
+    fn refuse_overwrite(&self, offset: u64) -> Result<(), Errno> {
+        let end = if self.new.exists { self.new.oi.size } else { 0 };
+        match self.stock().and_then(|s| s.append_unit) {
+            Some(unit) if offset != end || !offset.is_multiple_of(unit) => Err(Errno::EOPNOTSUPP),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether Ceph refuses an operation in this pool, whatever its arguments are.
     fn is_refused_by_stock(&self, code: OpCode) -> bool {
         let Some(stock) = self.stock() else { return false };
         match code {
-            OpCode::TMAPGET
+            OpCode::SYNC_READ
+            | OpCode::MAPEXT
+            | OpCode::TMAPGET
             | OpCode::TMAPPUT
             | OpCode::TMAPUP
             | OpCode::OMAPSETVALS
@@ -583,12 +594,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
     ) -> Result<i32, Errno> {
         let seq = self.new.oi.truncate_seq;
         let size = self.new.oi.size;
-        if let Some(unit) = self.stock().and_then(|s| s.append_unit) {
-            let end = if self.new.exists { size } else { 0 };
-            if e.offset != end || !e.offset.is_multiple_of(unit) {
-                return Err(Errno::EOPNOTSUPP);
-            }
-        }
+        self.refuse_overwrite(e.offset)?;
         if seq != 0 && seq > u64::from(e.truncate_seq) && e.offset.saturating_add(e.length) > size {
             // The write was sent before a truncation that has happened meanwhile.
             e.length = size.saturating_sub(e.offset).min(e.length);
@@ -677,6 +683,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
         if data_length == 0 || length % data_length != 0 || data_length != op.indata.len() as u64 {
             return Err(Errno::EINVAL);
         }
+        self.refuse_overwrite(offset)?;
         // Before the pattern is repeated: the length is the client's.
         self.check_range(offset, length)?;
         let data: Bytes = op.indata.repeat((length / data_length) as usize).into();

@@ -734,8 +734,10 @@ fn an_erasure_coded_pool_refuses_what_ceph_refuses_if_it_is_asked_to() {
     let header = || with(OpCode::OMAPSETHEADER, "h");
     let names = || with(OpCode::OMAPRMKEYS, enc(vec![b("k")]));
     let range = || with(OpCode::OMAPRMKEYRANGE, enc((b("a"), b("z"))));
-    let always: [&dyn Fn() -> Op; 5] =
-        [&omap, &header, &names, &range, &|| plain(OpCode::OMAPCLEAR)];
+    let sync_read = || plain(OpCode::SYNC_READ);
+    let map = || on_extent(OpCode::MAPEXT, 0, 8);
+    let clear = || plain(OpCode::OMAPCLEAR);
+    let always: [&dyn Fn() -> Op; 7] = [&omap, &header, &names, &range, &clear, &sync_read, &map];
     for op in always {
         assert!(refused(None, true, op()) && refused(Some(8), true, op()));
         assert!(!refused(None, false, op()) && !refused(Some(8), false, op()));
@@ -744,6 +746,9 @@ fn an_erasure_coded_pool_refuses_what_ceph_refuses_if_it_is_asked_to() {
     let zero = || on_extent(OpCode::ZERO, 0, 4);
     let over = || write_op(0, "over");
     let behind = || write_op(16, "x");
+    let huge = OpArgs::WriteSame { offset: 1, length: u64::MAX, data_length: 1 };
+    let same = || Op::with_input(OpCode::WRITESAME, huge, b("x"));
+    assert!(refused(Some(8), true, same()), "whatever the length is");
     for op in [&shorten as &dyn Fn() -> Op, &zero, &over, &behind] {
         assert!(refused(Some(8), true, op()));
         assert!(!refused(None, true, op()) && !refused(Some(8), false, op()));

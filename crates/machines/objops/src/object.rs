@@ -138,7 +138,8 @@ pub struct PoolRules {
 }
 
 /// What Ceph (until 20.1) refuses in an erasure-coded pool (release 16.2, src/osd/PrimaryLogPG.cc,
-/// `do_osd_ops`): always omap, and some changes of data.
+/// `do_osd_ops`): always omap and two rare reads, and some
+/// changes of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockRefusals {
     /// Without `allow_ec_overwrites`: data is appended only, from multiples of so many bytes on.
