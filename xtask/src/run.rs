@@ -17,6 +17,7 @@ const PACKAGES: &[&str] = &[
     "python3-cephfs",
     "ceph-fuse",
     "ceph-mds",
+    "ceph-mgr-modules-core",
     "python3-pytest",
     "fio",
     "iproute2",
@@ -31,8 +32,7 @@ const PACKAGES: &[&str] = &[
 ];
 
 /// The same for the benchmark and the differential test, which also start stock servers.
-const PEER_PACKAGES: &[&str] =
-    &["ceph-mon", "ceph-osd", "ceph-mgr", "ceph-mgr-modules-core", "libgoogle-perftools4"];
+const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "libgoogle-perftools4"];
 
 /// The checkout's top directory.
 pub fn root() -> PathBuf {

@@ -4,6 +4,7 @@
 //! * [`state`] -- what the manager knows, without I/O;
 //! * [`commands`] -- the table of its commands;
 //! * [`rbd`] -- what it does for block devices;
+//! * [`volumes`] -- subvolumes of file systems;
 //! * [`qos`] -- reads what tenants are promised; the crate `promises` divides it over OSDs;
 //! * [`prometheus`] -- metrics;
 //! * [`autoscaler`] -- when pools get another number of groups, without I/O;
@@ -26,5 +27,6 @@ pub mod rbd;
 pub mod server;
 pub mod services;
 pub mod state;
+pub mod volumes;
 
 pub use server::{Manager, MgrConfig, MgrError};

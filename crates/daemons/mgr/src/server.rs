@@ -6,6 +6,7 @@ use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
 use crate::services::Registration;
 use crate::state::MgrState;
+use crate::volumes::Volumes;
 use auth::caps::{MgrCap, MgrOp, Perm};
 use auth::{RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
@@ -112,6 +113,9 @@ struct Inner {
     auth: RefCell<Option<Rc<ServiceAuth>>>,
     state: RefCell<MgrState>,
     rbd: RefCell<Option<Rc<RbdSupport>>>,
+    volumes: RefCell<Option<Rc<Volumes>>>,
+    /// Part of this manager's addresses.
+    nonce: u32,
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
     descriptions: Bytes,
@@ -191,6 +195,7 @@ impl MonEvents for FromMon {
         {
             m.mon.got("fsmap", map.epoch.0.into());
             m.state.borrow_mut().handle_fs_map(map);
+            m.follow_file_systems();
         }
         if message.msg_type == MgrCommand::TYPE {
             m.from_monitor(&message);
@@ -241,6 +246,8 @@ impl Manager {
             auth: RefCell::new(None),
             state: RefCell::new(MgrState::default()),
             rbd: RefCell::new(None),
+            volumes: RefCell::new(None),
+            nonce,
             metadata: metadata(config.ip, config.metadata),
             descriptions: Format::Json.json(&descriptions()),
             opened: RefCell::default(),
@@ -316,6 +323,9 @@ impl Manager {
         }
         if let Some(rbd) = self.inner.rbd.borrow_mut().take() {
             rbd.shutdown();
+        }
+        if let Some(volumes) = self.inner.volumes.borrow_mut().take() {
+            volumes.shutdown();
         }
         self.inner.objecter.shutdown();
         self.inner.mon.shutdown();
@@ -949,6 +959,7 @@ impl Inner {
             fs: state.fs_map.clone(),
             pools: state.pool_lines(),
             counters: state.counters.clone(),
+            volumes: self.volumes.borrow().clone(),
         })))
     }
 

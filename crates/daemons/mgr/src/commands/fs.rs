@@ -1,14 +1,16 @@
 //! Commands about file systems (Ceph: modules `status` and `volumes`, 16.2). What needs the
 //! monitors asks them one command after the other.
 
-use super::{Answer, Entry, Run, unsupported};
+use super::{Answer, Entry, Run};
 use crate::counters::Counters;
+use crate::volumes::Volumes;
 use command::{Args, Command, Format, Refusal, Reply, flags};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use types::FsMap;
 use types::errno::Errno;
@@ -45,6 +47,8 @@ pub struct Ask {
     pub pools: BTreeMap<i64, PoolLine>,
     /// What metadata servers reported.
     pub counters: Counters,
+    /// File systems in use; nothing while another manager serves.
+    pub volumes: Option<Rc<Volumes>>,
 }
 
 const fn ask(
@@ -56,9 +60,6 @@ const fn ask(
 ) -> Entry {
     Command { signature, help, module, perm, flags: flags::MGR, handler: Run::Fs(handler) }
 }
-
-const SUBVOLUMES: &str = "subvolumes need a client of file systems in the manager, which is not \
-                          there yet";
 
 pub(super) const COMMANDS: &[Entry] = &[
     ask(
@@ -82,30 +83,6 @@ pub(super) const COMMANDS: &[Entry] = &[
         "volumes",
         "rw",
         |a| Box::pin(volume_rm(a)),
-    ),
-    unsupported(
-        "fs subvolumegroup ls name=vol_name,type=CephString",
-        "List subvolumegroups",
-        "volumes",
-        SUBVOLUMES,
-    ),
-    unsupported(
-        "fs subvolumegroup create name=vol_name,type=CephString name=group_name,type=CephString",
-        "Create a CephFS subvolume group in a volume, and optionally, with a specific data pool layout, and a specific numeric mode",
-        "volumes",
-        SUBVOLUMES,
-    ),
-    unsupported(
-        "fs subvolume ls name=vol_name,type=CephString name=group_name,type=CephString,req=false",
-        "List subvolumes",
-        "volumes",
-        SUBVOLUMES,
-    ),
-    unsupported(
-        "fs subvolume create name=vol_name,type=CephString name=sub_name,type=CephString",
-        "Create a CephFS subvolume in a volume",
-        "volumes",
-        SUBVOLUMES,
     ),
 ];
 
@@ -450,6 +427,7 @@ mod tests {
             fs: Arc::new(map()),
             pools: [(1, pool("meta", 98_304)), (2, pool("data", 0))].into(),
             counters: Counters::default(),
+            volumes: None,
         };
         let entry = COMMANDS.iter().find(|e| e.prefix() == handler).unwrap();
         let Run::Fs(handler) = entry.handler else { panic!("{handler} is not run here") };

@@ -11,6 +11,7 @@ mod pg;
 pub mod rbd;
 pub mod scrub;
 mod service;
+mod volumes;
 
 pub(crate) use autoscale::proposals;
 
@@ -152,6 +153,7 @@ pub static FAMILIES: &[&[Entry]] = &[
     osd::COMMANDS,
     rbd::COMMANDS,
     service::COMMANDS,
+    volumes::COMMANDS,
 ];
 
 /// All commands.

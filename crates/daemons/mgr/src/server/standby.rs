@@ -3,6 +3,7 @@
 use super::{Inner, Role, serve_metrics, split_limits};
 use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
+use crate::volumes::Volumes;
 use client::Rados;
 use messages::MgrBeacon;
 use std::rc::Rc;
@@ -25,7 +26,9 @@ impl Inner {
         tracing::info!("this manager is the active one now");
         self.role.set(Role::Serves(gid));
         *self.tenants.borrow_mut() = Default::default();
-        *self.state.borrow_mut() = Default::default();
+        // Maps of the monitors come once, and perhaps came already.
+        let fs_map = self.state.borrow().fs_map.clone();
+        *self.state.borrow_mut() = crate::state::MgrState { fs_map, ..Default::default() };
         self.apply_balancer_settings();
         if let Some(map) = self.service_map.borrow().clone() {
             self.state.borrow_mut().services.learn(map, super::now());
@@ -34,6 +37,8 @@ impl Inner {
         let rados = || Rados::over(self.mon.clone(), self.objecter.clone());
         *self.resolver.borrow_mut() = Some(Rc::new(Resolver::new(rados())));
         *self.rbd.borrow_mut() = Some(RbdSupport::start(rados(), self.conf.clone()));
+        *self.volumes.borrow_mut() = Some(Volumes::start(rados(), self.nonce, &self.name));
+        self.follow_file_systems();
         tokio::task::spawn_local(split_limits(Rc::downgrade(self)));
         tokio::task::spawn_local(super::crashes::look_after_crashes(Rc::downgrade(self)));
         tokio::task::spawn_local(super::autoscale::autoscale(Rc::downgrade(self)));
@@ -42,11 +47,22 @@ impl Inner {
         self.news.notify_one();
     }
 
+    /// Tells what uses file systems of the newest map of them.
+    pub(super) fn follow_file_systems(&self) {
+        let map = self.state.borrow().fs_map.clone();
+        if let Some(volumes) = &*self.volumes.borrow() {
+            volumes.follow(&map);
+        }
+    }
+
     /// Another manager serves, or is to. What this one has under way the OSDs refuse; it can only
     /// begin anew.
     fn lay_down(&self) {
         tracing::warn!("this manager is not the active one any more");
         self.role.set(Role::Replaced);
+        if let Some(volumes) = self.volumes.borrow_mut().take() {
+            volumes.shutdown();
+        }
         self.replaced.notify_one();
     }
 

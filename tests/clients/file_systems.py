@@ -1,0 +1,90 @@
+"""Metadata servers for tests, and what tests do with a file system.
+
+The server is an unmodified `ceph-mds`, or `siphon mds` with SIPHON_TEST_MDS=siphon.
+"""
+import os
+import shutil
+import subprocess
+
+import cephfs
+import pytest
+
+from conftest import BINARY
+
+STOCK = os.environ.get("SIPHON_TEST_MDS", "stock") == "stock"
+PATIENCE = 60
+
+
+class Servers:
+    """The metadata servers of a cluster."""
+
+    def __init__(self, cluster, directory):
+        self.cluster, self.directory, self.daemons = cluster, directory, {}
+
+    def argv(self, name):
+        data = self.directory / f"mds.{name}"
+        data.mkdir(exist_ok=True)
+        self.cluster.run("ceph", "auth", "get-or-create", f"mds.{name}", "mon", "allow profile mds", "mgr", "allow profile mds",
+                         "mds", "allow *", "osd", "allow rwx", "-o", data / "keyring")
+        if STOCK:
+            return ["ceph-mds", "-f", "-i", name, "-c", str(self.cluster.conf), "--keyring", str(data / "keyring"), "--mds-data",
+                    str(data), "--log-file", str(data / "log"), "--admin-socket", str(data / "asok"), "--run-dir", str(data)]
+        # A node of the cluster with metadata servers alone.
+        (self.directory / "run").mkdir(exist_ok=True)
+        for file in ("cluster.json", "ceph.conf"):
+            shutil.copy(self.cluster.conf.parent / file, self.directory)
+        return [str(BINARY), "mds", "--data-dir", str(self.directory), "--name", name]
+
+    def start(self, name):
+        argv = self.argv(name)
+        output = open(self.directory / f"mds.{name}/output", "ab")
+        self.daemons[name] = subprocess.Popen(argv, stdout=output, stderr=output)
+
+    def kill(self, name):
+        self.daemons[name].kill()
+        self.daemons.pop(name).wait()
+
+    def states(self):
+        """The daemons: name, rank and state."""
+        found = {}
+        m = self.cluster.ceph_json("fs", "dump")
+        for s in m["standbys"]:
+            found[s["name"]] = (None, s["state"])
+        for fs in m["filesystems"]:
+            found.update({i["name"]: (i["rank"], i["state"]) for i in fs["mdsmap"]["info"].values()})
+        return found
+
+    def active(self):
+        return next((n for n, (rank, state) in self.states().items() if (rank, state) == (0, "up:active")), None)
+
+    def sessions(self):
+        return self.cluster.ceph_json("tell", f"mds.{self.active()}", "session", "ls")
+
+
+def mounted(cl):
+    fs = cephfs.LibCephFS(conffile=str(cl.conf))
+    fs.mount()
+    return fs
+
+
+def write(fs, name, data, flags=os.O_WRONLY | os.O_CREAT, mode=0o644, at=0):
+    fd = fs.open(name, flags, mode)
+    try:
+        # Libcephfs of 16.2 aborts when it is to write nothing.
+        assert not data or fs.write(fd, data, at) == len(data)
+    finally:
+        fs.close(fd)
+
+
+def read(fs, name, length=1 << 22, at=0):
+    fd = fs.open(name, os.O_RDONLY, 0)
+    try:
+        return fs.read(fd, at, length)
+    finally:
+        fs.close(fd)
+
+
+def needs_server():
+    """Leaves the tests out where there is no metadata server."""
+    if STOCK and shutil.which("ceph-mds") is None:
+        pytest.skip("ceph-mds is not installed")
