@@ -2,6 +2,7 @@
 
 use crate::collections::coll_of;
 use crate::core_test::{Cluster, POOL, run};
+use crate::map::ClusterMap;
 use bytes::Bytes;
 use messages::{Op, OpArgs};
 use objops::OpCode;
@@ -404,4 +405,47 @@ fn what_is_on_too_few_shards_is_taken_back() {
             }
         }
     });
+}
+
+/// What an operation costs in shards and their bytes is counted.
+#[test]
+fn shards_and_their_bytes_are_counted() {
+    run(async || {
+        let mut c = coded().await;
+        let sums = |c: &Cluster, names: &[&str]| -> Vec<u64> {
+            let dumps: Vec<_> = c.cores.iter().map(|core| core.perf.dump()).collect();
+            let sum = |name: &&str| dumps.iter().map(|d| d[*name].as_u64().unwrap()).sum();
+            names.iter().map(sum).collect()
+        };
+        let writes = ["ec_write", "ec_shard_write", "ec_shard_write_bytes"];
+        let reads = ["ec_read", "ec_shard_read", "ec_shard_read_remote", "ec_shard_read_bytes"];
+        // A stripe: nothing is read for it.
+        write(&mut c, "a", 0, bytes(8192, 1)).await;
+        assert_eq!(sums(&c, &writes), [1, 3, 3 * 4096]);
+        assert_eq!(sums(&c, &reads), [0, 0, 0, 0]);
+        // The leading shard's bytes are here, the other's are not.
+        read_at(&mut c, "a", 0, 4096).await;
+        assert_eq!(sums(&c, &reads), [1, 1, 0, 4096]);
+        read_at(&mut c, "a", 4096, 100).await;
+        assert_eq!(sums(&c, &reads), [2, 2, 1, 4096 + 100]);
+        // Half of a stripe: the other half is read, and parity is written.
+        write(&mut c, "a", 0, bytes(4096, 2)).await;
+        assert_eq!(sums(&c, &writes), [2, 5, 5 * 4096]);
+        assert_eq!(sums(&c, &reads), [3, 3, 2, 2 * 4096 + 100]);
+        assert_eq!(sums(&c, &["ec_read_degraded", "ec_rebuild", "ec_shard_read_late"]), [0, 0, 0]);
+        // Without an OSD what it has is computed, if it has data of the object.
+        let acting =
+            c.map.mapping(c.map.fold(PgId { pool: POOL, seed: hash_of("a") }).unwrap()).acting;
+        down(&mut c, acting[1].osd.0);
+        c.settle().await;
+        read_at(&mut c, "a", 4096, 4096).await;
+        assert_eq!(sums(&c, &["ec_read_degraded"]), [1]);
+        up(&mut c, acting[1].osd.0);
+        c.settle().await;
+        assert_eq!(sums(&c, &["ec_rebuild"]), [0], "nothing was written meanwhile");
+    });
+}
+
+fn hash_of(name: &str) -> u32 {
+    ObjectId::new(POOL, "", name.to_owned(), "", SnapId::NOSNAP).hash
 }

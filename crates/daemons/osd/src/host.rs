@@ -150,8 +150,9 @@ pub struct PgHost {
     pub(crate) kept: RefCell<Kept>,
     /// The same of groups that came out of this one and are not here yet.
     pub(crate) handed_over: RefCell<BTreeMap<SpgId, Kept>>,
-    /// Reads of other copies that wait for an answer.
-    pub(crate) shard_reads: RefCell<FxHashMap<u64, oneshot::Sender<ShardAnswer>>>,
+    /// Reads of other copies that wait for an answer, and when each was asked for if it is urgent.
+    pub(crate) shard_reads:
+        RefCell<FxHashMap<u64, (Option<Instant>, oneshot::Sender<ShardAnswer>)>>,
     events: RefCell<VecDeque<Event>>,
     pumping: Cell<bool>,
     /// Jobs that begin when no action is left; their objects are taken.
@@ -565,6 +566,7 @@ impl PgHost {
                         return false;
                     }
                 };
+                self.count_change(&cut);
                 let payloads = self.payloads(&cut);
                 let own = cut.shards.remove(&self.own_shard()).unwrap_or_default();
                 st = self.st.borrow_mut();

@@ -162,6 +162,14 @@ impl PgHost {
         Ok(cut)
     }
 
+    /// Counts a change that is about to be proposed.
+    pub(crate) fn count_change(&self, cut: &Cut) {
+        let perf = &self.core.perf;
+        perf.ec_write.inc();
+        perf.ec_shard_write.add(cut.shards.len() as u64);
+        perf.ec_shard_write_bytes.add(cut.shards.values().map(|c| c.txn.bytes_written()).sum());
+    }
+
     /// What other copies are told, by their positions. One of them may have that of this copy: when
     /// a shard moves, the copy that takes over is filled beside the one that leads.
     pub(crate) fn payloads(&self, cut: &Cut) -> Payloads {

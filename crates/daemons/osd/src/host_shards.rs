@@ -20,12 +20,10 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use types::{Errno, Eversion, ObjectId, PgShard, SnapId};
 
-/// A shard that has not answered a client's read for so long is left out, if others are enough.
-const LATE: Duration = Duration::from_millis(250);
 /// How often a shard of an older version is asked again: a change may be on its way to it.
 const TRIES: u32 = 12;
 
@@ -102,7 +100,17 @@ impl PgHost {
                 extents.iter().for_each(|r| reads.entry(*shard).or_default().insert(r));
             }
             let mut pieces = Pieces::new(coding.layout, before.size);
-            let limit = (!patient).then_some(LATE);
+            let perf = &self.core.perf;
+            perf.ec_read.inc();
+            if plans.iter().any(|p| !p.rebuilds().is_empty()) {
+                perf.ec_read_degraded.inc();
+            }
+            perf.ec_shard_read.add(reads.len() as u64);
+            let remote = reads.keys().filter(|s| sources.local != Some(**s)).count();
+            perf.ec_shard_read_remote.add(remote as u64);
+            perf.ec_shard_read_bytes.add(reads.values().map(|e| e.bytes()).sum());
+            // A shard that has not answered for so long is left out, if others are enough.
+            let limit = (!patient).then_some(self.core.hedge.limit());
             let got = self.fetch(oid, before, &copies, &reads, limit, true, &mut pieces).await;
             if self.generation.get() != generation {
                 return Err(Errno::EIO);
@@ -158,6 +166,7 @@ impl PgHost {
     ) -> Fetched {
         let mut fetched = Fetched::default();
         let me = self.with_pg(|pg| pg.whoami());
+        let begun = tokio::time::Instant::now();
         let mut asked: SmallVec<[(Shard, u64, oneshot::Receiver<ShardAnswer>); 4]> =
             SmallVec::new();
         for (shard, extents) in reads {
@@ -191,7 +200,7 @@ impl PgHost {
                 }
             }
         }
-        let deadline = limit.map(|l| tokio::time::Instant::now() + l);
+        let deadline = limit.map(|l| begun + l);
         for (shard, id, mut answer) in asked {
             let answer = match deadline {
                 None => (&mut answer).await.ok(),
@@ -199,6 +208,8 @@ impl PgHost {
                     Ok(answer) => answer.ok(),
                     Err(_) => {
                         self.shard_reads.borrow_mut().remove(&id);
+                        self.core.hedge.late(begun.elapsed());
+                        self.core.perf.ec_shard_read_late.inc();
                         None
                     }
                 },
@@ -231,14 +242,21 @@ impl PgHost {
     ) -> (u64, oneshot::Receiver<ShardAnswer>) {
         let id = self.core.new_token();
         let (tell, answer) = oneshot::channel();
-        self.shard_reads.borrow_mut().insert(id, tell);
+        let begun = query.urgent.then(Instant::now);
+        self.shard_reads.borrow_mut().insert(id, (begun, tell));
         self.st.borrow_mut().pg.read_shard(copy, id, query);
         (id, answer)
     }
 
     /// Another copy has answered.
     pub(crate) fn shard_answered(&self, id: u64, answer: ShardAnswer) {
-        if let Some(tell) = self.shard_reads.borrow_mut().remove(&id) {
+        let waiting = self.shard_reads.borrow_mut().remove(&id);
+        if let Some((begun, tell)) = waiting {
+            if let Some(begun) = begun {
+                self.core.hedge.answered(begun.elapsed());
+                let limit = self.core.hedge.limit().as_micros() as u64;
+                self.core.perf.ec_shard_read_limit_us.set(limit);
+            }
             // A read that did not wait for it is over.
             let _ = tell.send(answer);
         }
@@ -436,6 +454,9 @@ impl PgHost {
                 }
             }
         }
+        let perf = &self.core.perf;
+        perf.ec_rebuild.inc();
+        perf.ec_rebuild_read_bytes.add(reads.values().map(|e| e.bytes()).sum());
         let mut pieces = Pieces::new(layout, before.size);
         let urgent = r.urgent;
         let got = self.fetch(&r.oid, &before, &copies, &reads, None, urgent, &mut pieces).await;

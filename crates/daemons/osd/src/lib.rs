@@ -42,6 +42,7 @@ mod flights;
 pub mod fullness;
 pub mod gate;
 pub mod heartbeat;
+mod hedge;
 pub mod host;
 mod host_backfill;
 mod host_background;

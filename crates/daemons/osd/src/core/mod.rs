@@ -17,6 +17,7 @@ pub(crate) mod scheduling;
 use crate::client_op::{ClientOp, Outcome, Versions};
 use crate::clock::wall_now;
 use crate::fullness;
+use crate::hedge::Hedge;
 use crate::host::PgHost;
 use crate::images::ImageStats;
 use crate::jobs::Jobs;
@@ -98,6 +99,8 @@ pub struct Core {
     pub(crate) jobs: Jobs,
     /// What others have room for.
     pub(crate) rooms: Rooms,
+    /// When reads of shards are late.
+    pub(crate) hedge: Hedge,
     pub(crate) watch_clock: WatchClock,
     pub(crate) health: Rc<Health>,
     next_token: Cell<u64>,
@@ -129,6 +132,7 @@ impl Core {
             reservations: Reservations::default(),
             jobs: Jobs::default(),
             rooms: Rooms::default(),
+            hedge: Hedge::default(),
             watch_clock: WatchClock::default(),
             health,
             next_token: Cell::new(0),
