@@ -1,4 +1,4 @@
-//! Where the cluster is and who we are.
+//! Where the cluster is, and the client's name and key.
 
 use crate::mon::{MonHost, ParseMonHostError, parse_mon_host};
 use crate::objecter::Options;
@@ -40,9 +40,9 @@ pub enum ConfigError {
     Value {
         /// Which option.
         option: &'static str,
-        /// What it says.
+        /// The value.
         value: String,
-        /// What was expected.
+        /// The form that was expected.
         why: String,
     },
     /// There is no `mon_host`.
@@ -50,14 +50,14 @@ pub enum ConfigError {
     NoMonHost,
 }
 
-/// What is needed to reach a cluster.
+/// The settings that reach a cluster.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// Who we are.
+    /// The client's name.
     pub name: AuthName,
     /// Our secret; empty if authentication is off.
     pub key: CryptoKey,
-    /// Where monitors may be.
+    /// Addresses, or names, of monitors.
     pub mon_hosts: Vec<MonHost>,
     /// Methods and connection modes.
     pub policy: AuthPolicy,

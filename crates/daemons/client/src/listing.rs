@@ -1,4 +1,4 @@
-//! The objects of a pool, group by group.
+//! The objects of a pool, PG by PG.
 
 use crate::error::Result;
 use bytes::{Bytes, BytesMut};
@@ -8,7 +8,7 @@ use types::rados::OpCode;
 use types::{Epoch, ListObject, ObjectId, PgNlsResponse};
 
 /// How far a listing has come. Objects come in the order of their reversed hash; a cursor stays
-/// valid when groups split.
+/// valid when PGs split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListCursor(pub ObjectId);
 
@@ -25,7 +25,7 @@ impl ListCursor {
 /// The namespace that stands for all (Ceph: `LIBRADOS_ALL_NSPACES`).
 pub(crate) const ALL_NAMESPACES: Bytes = Bytes::from_static(b"\x01");
 
-/// The operation that lists a group from `cursor` on.
+/// The operation that lists a PG from `cursor` on.
 pub(crate) fn list_op(cursor: &ListCursor, count: u64, epoch: Epoch) -> Op {
     let mut data = BytesMut::new();
     cursor.0.encode(&mut data, Features::ALL);

@@ -71,7 +71,7 @@ impl Rados {
         &self.mon
     }
 
-    /// What sends requests.
+    /// The part that sends requests.
     pub fn objecter(&self) -> &Objecter {
         &self.objecter
     }

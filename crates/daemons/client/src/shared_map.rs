@@ -56,7 +56,7 @@ pub(crate) struct Placed {
     full: bool,
 }
 
-/// Where a request goes now.
+/// The target of a request by the newest map.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub epoch: Epoch,
@@ -92,7 +92,7 @@ impl SharedMap {
         self.0.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest map, once there is one. Whoever keeps it makes the next epoch cost a copy.
+    /// The newest map, once there is one. Code that keeps it makes the next epoch cost a copy.
     pub fn get(&self) -> Option<Arc<OsdMap>> {
         self.read().map.clone()
     }

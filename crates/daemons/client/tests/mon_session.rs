@@ -254,7 +254,7 @@ fn a_dead_and_a_silent_monitor_are_passed_by() {
         let mons = monitors(&["live"]);
         // Accepts connections and never says a word.
         let silent = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        // Nobody listens there any more.
+        // Nothing listens there any more.
         let dead = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .await
             .unwrap()

@@ -1,6 +1,6 @@
-//! Gives pools as many groups as they should have, slowly, and only where that is sure.
+//! Gives pools as many PGs as they should have, slowly, and only where that is sure.
 //!
-//! A wrong number of groups moves all data of a pool, so nothing is done because of one look:
+//! A wrong number of PGs moves all data of a pool, so nothing is done because of one look:
 //! statistics can be absent, stale, or those of a moment. A pool is changed when two looks in a row
 //! proposed the same, when it is as it was asked to be and everything in it is active and clean, by
 //! a factor of [`STEP`] at most, and no other pool at the same look. The monitors refuse what their
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use types::PoolId;
 use types::pool::AutoscaleMode;
 
-/// The most by which a number of groups is multiplied or divided at once.
+/// The most by which a number of PGs is multiplied or divided at once.
 pub const STEP: u32 = 4;
 
-/// What to aim at.
+/// The settings of proposals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goals {
-    /// Groups that an OSD should have, with all copies (`mon_target_pg_per_osd`).
+    /// PGs that an OSD should have, with all copies (`mon_target_pg_per_osd`).
     pub per_osd: f64,
     /// By which factor a number must be wrong before another one is proposed
     /// (`mgr/pg_autoscaler/threshold`).
@@ -30,7 +30,7 @@ impl Default for Goals {
     }
 }
 
-/// A pool that should have another number of groups.
+/// A pool that should have another number of PGs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
     /// Its number,
@@ -39,14 +39,14 @@ pub struct Proposal {
     pub name: String,
     /// Whether something is to be done about it.
     pub mode: AutoscaleMode,
-    /// The groups that it is asked to have,
+    /// The PGs that it is asked to have,
     pub pg_num: u32,
     /// and those that it should have.
     pub should: u32,
 }
 
 impl Proposal {
-    /// What it is to have next.
+    /// The number of PGs after the next step.
     fn next(&self) -> u32 {
         self.should.clamp(self.pg_num.div_ceil(STEP), self.pg_num.saturating_mul(STEP))
     }
@@ -59,8 +59,8 @@ pub struct Autoscaler {
 }
 
 impl Autoscaler {
-    /// One look: the pool to be changed, if any, and its next number of groups. `settled` says
-    /// whether a pool is as it was asked to be, with everything in it active and clean.
+    /// One look: the pool to be changed, if any, and its next number of PGs. `settled` says whether
+    /// a pool is as it was asked to be, with everything in it active and clean.
     pub fn look<'a>(
         &mut self,
         proposals: &'a [Proposal],

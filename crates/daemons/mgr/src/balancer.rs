@@ -16,7 +16,7 @@ use types::errno::Errno;
 use types::stats::PgState;
 use types::{OsdMap, PgId, PoolId, Release, Utime};
 
-/// What an operator set.
+/// The operator's settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// It acts by itself.
@@ -90,7 +90,7 @@ impl Settings {
     }
 }
 
-/// What a plan changes.
+/// The changes of a plan.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its name.
@@ -167,17 +167,17 @@ impl Plan {
 pub struct Move {
     /// Its number.
     pub id: u64,
-    /// What it does.
+    /// Its work, in words.
     pub what: String,
     /// Whether it goes on.
     pub state: String,
-    /// What part is done.
+    /// The part that is done.
     pub progress: f64,
     /// Bytes that move in all,
     pub bytes: u64,
     /// and that have moved.
     pub bytes_moved: u64,
-    /// What it waits for.
+    /// The reason why it waits.
     pub note: String,
     ended: Option<String>,
 }
@@ -191,10 +191,10 @@ impl Move {
     }
 }
 
-/// What the balancer knows.
+/// The state of the balancer.
 #[derive(Clone, Debug, Default)]
 pub struct Balancer {
-    /// What an operator set.
+    /// The operator's settings.
     pub settings: Settings,
     /// Plans by name.
     pub plans: BTreeMap<String, Plan>,
@@ -202,7 +202,7 @@ pub struct Balancer {
     pub started: String,
     /// How long.
     pub took: String,
-    /// What came of it.
+    /// The outcome.
     pub result: String,
     /// Movement jobs that are open, as the monitors describe them; it waits for them.
     pub moves: Vec<Move>,
@@ -236,7 +236,7 @@ impl Balancer {
     }
 }
 
-/// What is known of data.
+/// Objects and bytes of PGs, by the newest statistics.
 pub fn stats(state: &MgrState) -> Stats {
     let groups = state.pg_map.pgs.iter().map(|(pg, s)| {
         let sum = &s.stats.sum;

@@ -15,7 +15,7 @@ const LONG_RUN_AVERAGE: u8 = 4;
 /// The last two values of a counter, the latest last.
 type Values = [(Utime, u64); 2];
 
-/// What one daemon reported.
+/// The counters that one daemon reported.
 #[derive(Clone, Debug, Default)]
 struct Daemon {
     /// Kinds by path: values come in their order.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use types::Utime;
 
-/// Where the monitors keep the reports.
+/// The prefix of the reports in the monitors' key store.
 pub const PREFIX: &str = "mgr/crash/crash/";
 /// Reports that a warning names.
 const NAMED_MAX: usize = 30;
@@ -162,7 +162,7 @@ impl Crashes {
         };
     }
 
-    /// `RECENT_CRASH`: reports of so many seconds that nobody has looked at.
+    /// `RECENT_CRASH`: reports of so many seconds that were not archived.
     pub fn check(&self, recent: u64, now: Utime) -> Option<(String, HealthCheck)> {
         let new: Vec<&Value> =
             self.all().map(|(_, r)| r).filter(|r| is_new(r) && age(r, now) < recent).collect();

@@ -20,7 +20,8 @@ const MOST_IMAGES: usize = 4096;
 /// Names and sizes of images are looked at again after so many readings.
 const IMAGES_EVERY: u32 = 5;
 
-/// See the module. Remembers what images are until it is time to look again.
+/// Finds what specifications mean: pools, images and their sizes. Remembers what images are until
+/// it is time to look again.
 pub struct Resolver {
     rados: Rados,
     images: RefCell<BTreeMap<Selector, Vec<ImagePlace>>>,

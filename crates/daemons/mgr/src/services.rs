@@ -37,9 +37,9 @@ pub struct Registration<'a> {
     pub daemon: &'a str,
     /// The client's global id.
     pub gid: u64,
-    /// Where it is.
+    /// Its address.
     pub addr: EntityAddr,
-    /// What it says of itself.
+    /// Its own description.
     pub metadata: &'a Facts,
     /// Its status.
     pub status: &'a Facts,
@@ -119,7 +119,7 @@ impl Services {
         }
     }
 
-    /// What the monitors do not have yet.
+    /// The map, if the monitors do not have it yet.
     pub fn unsaved(&self) -> Option<&ServiceMap> {
         (self.map.epoch > self.saved?).then_some(&self.map)
     }

@@ -1,13 +1,13 @@
 //! Facts about the device below a file, for the metadata that daemons report (Ceph:
-//! `BlockDevice::collect_metadata`, `get_device_metadata`, `common/blkdev.cc`, 16.2). What cannot be
-//! found out is left empty, as by stock daemons.
+//! `BlockDevice::collect_metadata`, `get_device_metadata`, `common/blkdev.cc`, 16.2). What cannot
+//! be found out is left empty, as by stock daemons.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Where the kernel tells of block devices.
+/// The kernel's directory of block devices.
 const BLOCK: &str = "/sys/dev/block";
 
 /// A device below a file.

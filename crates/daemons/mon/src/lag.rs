@@ -95,7 +95,7 @@ mod tests {
             note_boot(&mut x, &conf, false, at(10_200));
         }
         assert!(x.laggy_probability_f32() < 1e-5 && x.laggy_interval == 0, "{x:?}");
-        // Whoever lives every time is laggy for sure, and no more than that.
+        // An OSD that lives every time is laggy for sure, and no more than that.
         for _ in 0..100 {
             note_boot(&mut x, &conf, true, at(10_300));
         }

@@ -2,12 +2,12 @@
 //!
 //! * [`state`]: what all monitors agree on, as a deterministic state machine; [`replica`]: its
 //!   replication and storage.
-//! * [`moves`]: movement jobs; [`pg_num`]: how the number of groups of a pool goes to its target.
+//! * [`moves`]: movement jobs; [`pg_num`]: how the number of PGs of a pool goes to its target.
 //! * [`command`]: how commands are declared and parsed; [`commands`]: the commands.
 //! * [`osd_state`]: the rules by which the OSD map changes; [`mgr_map`]: those of the manager map;
 //!   [`config_db`]: configuration per entity.
-//! * [`mkfs()`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one whose
-//!   fellows are lost.
+//! * [`mkfs()`]: a new cluster; [`Monitor`]: the daemon; [`Survivor`]: what is left of one that
+//!   lost its fellows.
 
 #![forbid(unsafe_code)]
 

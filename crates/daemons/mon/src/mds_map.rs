@@ -16,7 +16,7 @@ use types::{AddrType, EntityAddr, EntityAddrVec, Epoch};
 /// A line for the cluster log.
 pub type Line = (LogPriority, String);
 
-/// What a beacon is answered with.
+/// The answer to a beacon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The beacon, with the epoch that the daemon should have.

@@ -1,7 +1,7 @@
 //! The rules by which the manager map changes (Ceph: `MgrMonitor`, `src/mon/MgrMonitor.cc`).
 //!
-//! One manager is active, the others wait. Who is not active any more may not know it yet: it is
-//! refused by the OSDs, and has to come back as another, with a new global id.
+//! One manager is active, the others wait. A manager that is not active any more may not know it
+//! yet: it is refused by the OSDs, and has to come back as another, with a new global id.
 
 use crate::state::{Change, Pending};
 use conf::Config;
@@ -14,11 +14,11 @@ use types::{AddrType, EntityAddr, EntityAddrVec, MgrMap, Release, Utime};
 /// A line for the cluster log.
 pub type Line = (LogPriority, String);
 
-/// Whose the clients of a manager are, in the map.
+/// The module that the clients of a manager belong to, in the map.
 pub const CLIENT: &str = "mgr";
 
-/// Modules of stock's manager whose work this manager does in any case. Tools ask for some of them
-/// before they start (Ceph: `always_on_modules`, `mon/MgrMonitor.cc`, 16.2).
+/// Modules of Ceph's manager that this manager's work replaces in any case. Tools ask for some of
+/// them before they start (Ceph: `always_on_modules`, `mon/MgrMonitor.cc`, 16.2).
 pub const ALWAYS_ON: [&str; 10] = [
     "balancer",
     "crash",
@@ -44,7 +44,7 @@ pub fn change(p: &mut Pending, f: impl FnOnce(&mut MgrMap)) {
     }
 }
 
-/// A manager says that it lives. If nobody is active, it becomes so.
+/// A manager says that it lives. If none is active, it becomes so.
 pub fn beacon(p: &mut Pending, conf: &Config, b: &MgrBeacon) -> Vec<Line> {
     let mut lines = Vec::new();
     let map = p.state().mgr.clone();
@@ -141,7 +141,7 @@ pub fn drop_standby(p: &mut Pending, gid: u64) {
     }
 }
 
-/// If nobody is active, one of those that wait becomes so. Its name, if there is one.
+/// If none is active, one of those that wait becomes so. Its name, if there is one.
 pub fn promote(p: &mut Pending) -> Option<String> {
     let map = p.state().mgr.clone();
     if map.active_gid != 0 {
@@ -285,7 +285,7 @@ mod tests {
         );
         assert!(!map.is_blocklisted(&word("y", 11).clients[0].msgr2()), "it did nothing");
         assert!(map.blocklist.values().all(|until| *until == Utime::new(2000 + 86_400, 0)));
-        // With nobody left, the next to say a word.
+        // With none left, the next to send a beacon.
         let lines = round(&mut p, &conf, |_| true);
         assert_eq!(lines[0].1, "Manager daemon z is unresponsive.  No standby daemons available.");
         assert_eq!(names(&p), owned("", &[], &[]));
@@ -301,7 +301,7 @@ mod tests {
         }
         beacon(&mut p, &conf, &word("y", 21));
         assert_eq!(p.state().mgr.standbys.keys().collect::<Vec<_>>(), [&21]);
-        // The place of the active one is free at once, for whoever speaks first.
+        // The place of the active one is free at once, for the first that sends a beacon.
         let lines = beacon(&mut p, &conf, &word("x", 20));
         assert_eq!(
             lines.iter().map(|l| l.1.as_str()).collect::<Vec<_>>(),

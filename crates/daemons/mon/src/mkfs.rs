@@ -21,7 +21,7 @@ use types::{
     ServiceMap, Utime,
 };
 
-/// What a new cluster is made of.
+/// The properties of a new cluster.
 #[derive(Clone, Debug)]
 pub struct MkfsArgs {
     /// The cluster's id.

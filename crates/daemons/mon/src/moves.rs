@@ -16,7 +16,7 @@ const ENDED_MAX: usize = 64;
 /// What the manager's digest says of data.
 #[derive(Debug)]
 pub struct Known {
-    /// Bytes of groups, use of OSDs.
+    /// Bytes of PGs, use of OSDs.
     pub stats: Stats,
     unclean: BTreeSet<PgId>,
     acting: BTreeMap<OsdId, u32>,
@@ -36,7 +36,7 @@ impl Known {
         let usage = usage.map(|(osd, (total, available))| {
             (*osd, Usage { total: *total, used: total.saturating_sub(*available) })
         });
-        // Groups that were not reported are not known to be clean.
+        // PGs that were not reported are not known to be clean.
         let unreported = map.pools.iter().flat_map(|(pool, p)| {
             let known = digest.group_kib.get(pool).map_or(0, |s| s.len() as u32);
             (known..p.pg_num).map(|seed| PgId::new(*pool, seed))

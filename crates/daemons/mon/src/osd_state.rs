@@ -208,7 +208,7 @@ pub fn mark_down(p: &mut Pending, osd: OsdId) -> bool {
     if !p.osd().is_up(osd) {
         return false;
     }
-    // Where it was up in no epoch, nobody must learn of that process.
+    // Where it was up in no epoch, no daemon must learn of that process.
     let before = p.osd_before().osd(osd).filter(|_| !p.osd_before().is_up(osd)).cloned();
     let unseen = before.is_some() || p.osd_before().osd(osd).is_none();
     if let Some(o) = osd_mut(p, osd) {
@@ -306,7 +306,7 @@ pub fn set_primary_affinity(p: &mut Pending, osd: OsdId, affinity: u32) {
     }
 }
 
-/// Notes that an OSD was alive in an epoch: groups that need it may go active.
+/// Notes that an OSD was alive in an epoch: PGs that need it may go active.
 pub fn set_up_thru(p: &mut Pending, osd: OsdId, epoch: Epoch) {
     if p.osd().osd(osd).is_some_and(|o| o.info.up_thru < epoch)
         && let Some(o) = osd_mut(p, osd)
@@ -334,7 +334,7 @@ pub fn set_pg_temp(p: &mut Pending, pg: PgId, wanted: &[OsdId]) {
         true => drop(map.pg_temp.remove(&pg)),
         false => drop(map.pg_temp.insert(pg, wanted.to_vec())),
     }
-    // Who was primary for a while was so for the old acting set.
+    // An OSD that was primary for a while was so for the old acting set.
     map.primary_temp.remove(&pg);
 }
 
@@ -345,13 +345,13 @@ pub struct Boot {
     pub osd: OsdId,
     /// Identity of its store.
     pub uuid: Fsid,
-    /// Where clients reach it.
+    /// The addresses for clients.
     pub client_addrs: EntityAddrVec,
     /// Where other OSDs reach it.
     pub cluster_addrs: EntityAddrVec,
-    /// Where heartbeats reach it on the cluster network.
+    /// The addresses for heartbeats on the cluster network.
     pub hb_back_addrs: EntityAddrVec,
-    /// Where heartbeats reach it on the public network.
+    /// The addresses for heartbeats on the public network.
     pub hb_front_addrs: EntityAddrVec,
     /// Its features.
     pub features: u64,
@@ -367,7 +367,7 @@ pub struct Boot {
     pub last_purged_snaps_scrub: Utime,
 }
 
-/// What became of a boot.
+/// The outcome of a boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Booted {
     /// It is up in the next epoch.
@@ -376,8 +376,8 @@ pub enum Booted {
     Already,
     /// Its previous process was marked down; the boot must be tried again in the next epoch.
     MarkedDownFirst,
-    /// It was asked for before this OSD came up last, and what became of that may be over. Who
-    /// still wants to be up asks again when it has the maps since.
+    /// It was asked for before this OSD came up last, and what became of that may be over. An OSD
+    /// that still wants to be up asks again when it has the maps since.
     Late,
     /// It may not come up.
     Refused,
@@ -417,7 +417,7 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
         mark_down(p, osd);
         return Booted::MarkedDownFirst;
     }
-    // Down and up in one epoch would hide the restart from everybody, and so would gone and back.
+    // Down and up in one epoch would hide the restart from all others, and so would gone and back.
     if p.osd_before().is_up(osd) || !may_create(p, osd) {
         return Booted::MarkedDownFirst;
     }
@@ -442,8 +442,8 @@ pub fn boot(p: &mut Pending, conf: &Config, b: &Boot) -> Booted {
     let Some(o) = osd_mut(p, osd) else { return Booted::Refused };
     lag::note_boot(&mut o.xinfo, conf, lived, now);
     if exists && known.info.up_from.0 > 0 && b.boot_epoch.0 == 0 {
-        // Its store was never up, but another one was under its number: what that held is gone.
-        // Nobody may take this OSD for a witness of what was written then.
+        // Its store was never up, but another one was under its number: what that held is gone. No
+        // primary may take this OSD for a witness of what was written then.
         o.info.lost_at = epoch;
     }
     o.state = (o.state | state::EXISTS | state::UP) & !state::STOP;
@@ -518,10 +518,9 @@ pub fn update_full_pools(p: &mut Pending) {
     }
 }
 
-/// Makes clients find the copies that lead groups of erasure-coded pools. Clients take the first
-/// OSD of the acting set; a copy leads only if it is the first shard with data, or has parity.
-/// Where these differ the map has a temporary primary. Does nothing if the batch does not change
-/// the map.
+/// Makes clients find the copies that lead PGs of erasure-coded pools. Clients take the first OSD
+/// of the acting set; a copy leads only if it is the first shard with data, or has parity. Where
+/// these differ the map has a temporary primary. Does nothing if the batch does not change the map.
 pub fn lead_coded(p: &mut Pending) {
     if !p.changes_osd_map() {
         return;

@@ -15,16 +15,16 @@ use types::{OsdId, OsdMap, PgId, PgPool, PoolId};
 /// A step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Split groups, so that there are so many.
+    /// Split PGs, so that there are so many.
     Split(u32),
     /// Place them as if there were so many.
     Place(u32),
-    /// The last group, or the one that it is to become part of, is placed by hand: take that back.
+    /// The last PG, or the one that it is to become part of, is placed by hand: take that back.
     Unmap(Vec<PgId>),
-    /// The last group and the one that it came from stop to serve, and say when they are ready. Or,
+    /// The last PG and the one that it came from stop to serve, and say when they are ready. Or,
     /// with `pg_num`, they serve again.
     Prepare(u32),
-    /// The last group becomes part of the one that it came from.
+    /// The last PG becomes part of the one that it came from.
     Join(Box<PgMergeMeta>),
 }
 
@@ -34,7 +34,7 @@ pub fn take(pool: &mut PgPool, step: Step, epoch: types::Epoch) {
         Step::Split(n) => {
             pool.pg_num = n;
             pool.pg_num_pending = n;
-            // Clients that do not see by themselves that a group was split.
+            // Clients that do not see by themselves that a PG was split.
             pool.last_force_op_resend_prenautilus = epoch;
             pool.last_force_op_resend_preluminous = epoch;
         }
@@ -52,7 +52,7 @@ pub fn take(pool: &mut PgPool, step: Step, epoch: types::Epoch) {
     pool.last_change = epoch;
 }
 
-/// What can be done now.
+/// The steps that are possible at this digest.
 pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)> {
     let most = conf.u64("mon_osd_max_creating_pgs").max(1);
     let max_misplaced = conf.f64("target_max_misplaced_ratio");
@@ -96,8 +96,8 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
         if target == p.pgp_num || !whole || misplaced > max_misplaced {
             continue;
         }
-        // All groups of all pools count as equally large; so no step may be more than half of what
-        // is allowed.
+        // All PGs of all pools count as equally large; so no step may be more than half of what is
+        // allowed.
         let objects = digest.pool_sum(*id).map_or(0, |s| s.num_objects);
         let next = if target > p.pgp_num && objects <= i64::from(p.pgp_num_target) {
             target
@@ -105,7 +105,7 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
             let room = (max_misplaced - misplaced).min(max_misplaced / 2.0);
             let step = ((f64::from(p.pg_num) * room) as u32).max(1);
             let next = target.clamp(p.pgp_num.saturating_sub(step), p.pgp_num.saturating_add(step));
-            // Groups that are not joined yet must not crowd on few OSDs.
+            // PGs that are not joined yet must not crowd on few OSDs.
             let lead = ((f64::from(p.pg_num) * max_misplaced) as u32).max(8);
             if p.pgp_num_target < p.pg_num {
                 next.max(p.pg_num.saturating_sub(lead)).min(p.pg_num)
@@ -120,10 +120,10 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
     out
 }
 
-/// The next step to fewer groups.
+/// The next step to fewer PGs.
 fn joining(map: &OsdMap, digest: &Digest, id: PoolId, p: &PgPool) -> Option<Step> {
     if p.pg_num_target >= p.pg_num {
-        // Somebody wants them back.
+        // An operator wants them back.
         return (p.pg_num_pending != p.pg_num).then_some(Step::Prepare(p.pg_num));
     }
     let source = PgId { pool: id, seed: p.pg_num - 1 };
@@ -251,7 +251,7 @@ mod tests {
         let mut m = map(8, 200);
         take(m.pools.get_mut(&POOL).unwrap(), Step::Split(200), Epoch(9));
         let d = |objects, misplaced| digest(200, objects, misplaced, 9);
-        // Half of five percent of 200 groups.
+        // Half of five percent of 200 PGs.
         assert_eq!(steps(&m, &d(10_000, 0), &conf), [(POOL, Step::Place(13))]);
         assert_eq!(steps(&m, &d(10_000, 2_000), &conf), []);
         // A pool that is almost empty goes there at once.
@@ -309,7 +309,7 @@ mod tests {
         );
         take(m.pools.get_mut(&POOL).unwrap(), Step::Join(meta.clone()), Epoch(11));
         assert_eq!((m.pools[&POOL].pg_num, m.pools[&POOL].pg_num_pending), (7, 7));
-        // Who changes his mind in between gets his groups back.
+        // After a change of mind in between, the PGs come back.
         take(m.pools.get_mut(&POOL).unwrap(), Step::Prepare(6), Epoch(12));
         m.pools.get_mut(&POOL).unwrap().pg_num_target = 7;
         assert_eq!(steps(&m, &d(ready, 12), &conf), [(POOL, Step::Prepare(7))]);

@@ -17,7 +17,7 @@ pub enum RescueError {
     Store {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: StoreError,
     },
@@ -57,7 +57,7 @@ impl Survivor {
         &self.layout.name
     }
 
-    /// What its store says of the group.
+    /// The group as its store has it.
     pub fn survey(&self) -> &Survey {
         self.store.survey()
     }

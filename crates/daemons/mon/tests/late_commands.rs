@@ -186,7 +186,7 @@ fn a_late_copy_of_a_request_is_not_executed_again() {
             "a late copy of an earlier command was executed"
         );
         assert_eq!(auth.borrow().global_id(), id);
-        // One that nobody waits for any more, because its client gave it up and went on.
+        // One that is not waited for any more, because its client gave it up and went on.
         assert_eq!(client.command(3, CREATE).await.0, -Errno::ESTALE.0);
         assert_eq!(pools(&monitor), Vec::<String>::new());
         assert_eq!(client.command(6, CREATE).await.0, 0);
@@ -203,7 +203,7 @@ fn a_late_copy_of_a_request_is_not_executed_again() {
         assert_eq!(pools(&monitor), ["p"], "a late copy of an earlier operation was executed");
         assert_eq!(client.pool_op(1, PoolOpCode::CREATE, 0, "r").await.0, -Errno::ESTALE.0);
 
-        // Somebody else's numbers are his own.
+        // Another client's numbers are its own.
         let name = "client.admin".parse().unwrap();
         let other =
             CephxClient::new(AuthPolicy::new(EntityType::CLIENT), name, key, &[EntityType::MON]);

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use types::{EntityAddr, EntityAddrVec, Utime};
 
-/// Whether the stock tool is there; without it the test has nobody to ask.
+/// Whether the stock tool is there; without it the test has nothing to ask.
 fn tool() -> bool {
     let there = Command::new("ceph").arg("--version").output().is_ok_and(|o| o.status.success());
     if !there {
@@ -246,7 +246,7 @@ fn the_stock_tool_is_served() {
         c.refused(&["mon", "rm", "a"], 22, "last monitor");
         c.ok(&["tell", "mon.a", "version"]);
 
-        // Somebody with fewer rights.
+        // A client with fewer rights.
         let (_, key, _) = c.run(&["auth", "get", "client.x"]);
         std::fs::write(dir.path().join("x.keyring"), key).unwrap();
         let ring = dir.path().join("x.keyring");

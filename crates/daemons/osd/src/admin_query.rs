@@ -1,4 +1,4 @@
-//! `ceph pg PGID query`: what a group is, knows and waits for, in the shape of Ceph
+//! `ceph pg PGID query`: what a PG is, knows and waits for, in the shape of Ceph
 //! (`PrimaryLogPG::do_command`, `PeeringState::dump_peering_state`, and what its states answer to
 //! `QueryState`).
 
@@ -160,8 +160,8 @@ fn peering(s: &PeeringStatus<'_>, state: &mut Value) {
     }
 }
 
-/// What Ceph leaves to be worked out from the infos: which copies are no good, and who may have a
-/// better one.
+/// What Ceph leaves to be worked out from the infos: which copies are no good, and which OSDs may
+/// have a better one.
 fn incomplete(i: &Incomplete, state: &mut Value) {
     state["needs_last_epoch_started"] = i.started.0.into();
     let copy = |c: &pg::RuledOut| {
@@ -178,7 +178,7 @@ fn incomplete(i: &Incomplete, state: &mut Value) {
         who_could_help(&i.may_help, "starting this osd may let us proceed").into();
 }
 
-/// What the innermost state says while the group peers.
+/// What the innermost state says while the PG peers.
 fn waits(pg: &Pg, s: &PeeringStatus<'_>, state: &mut Value) {
     let asked = |got: &str,
                  waiting: &std::collections::BTreeSet<PgShard>,

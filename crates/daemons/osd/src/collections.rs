@@ -34,15 +34,15 @@ pub fn id_of(coll: Coll) -> Option<SpgId> {
     known.then_some(SpgId { pgid: PgId { pool, seed: coll.0 as u32 }, shard })
 }
 
-/// Key of a group's own object: before every object of a pool.
+/// Key of a PG's own object: before every object of a pool.
 pub const META_KEY: &[u8] = b"\0pg";
 
-/// Whether a key is none of an object: the group's own object, and what is set aside of objects.
+/// Whether a key is none of an object: the PG's own object, and what is set aside of objects.
 pub(crate) fn is_own_key(key: &[u8]) -> bool {
     key == META_KEY || key.starts_with(objops::coded::ASIDE)
 }
 
-/// Seed of the space of a pool: no group can have it.
+/// Seed of the space of a pool: no PG can have it.
 const SPACE: u32 = u32::MAX;
 
 /// Where the keys of a pool's objects with this reversed hash begin.
@@ -76,7 +76,7 @@ pub(crate) fn window_of(id: SpgId, pg_num: u32) -> Window {
     }
 }
 
-/// Adds what makes the collection of a new group out of its parent's.
+/// Adds what makes the collection of a new PG out of its parent's.
 pub(crate) fn split_off(t: &mut Transaction, parent: SpgId, meta: &Key, child: SplitOff) {
     let id = SpgId { pgid: child.pgid, ..parent };
     let window = window_of(id, child.pg_num);
@@ -95,7 +95,7 @@ pub(crate) fn split_off(t: &mut Transaction, parent: SpgId, meta: &Key, child: S
     t.omap_set(coll, meta, child.rows.set.into_vec());
 }
 
-/// Adds what makes the collections of several groups one.
+/// Adds what makes the collections of several PGs one.
 pub(crate) fn join_into(t: &mut Transaction, id: SpgId, meta: &Key, join: Join) {
     let target = coll_of(id);
     for (part, here) in join.parts {

@@ -1,4 +1,4 @@
-//! Reading objects of other groups for `COPY_FROM`: as a client of the cluster.
+//! Reading objects of other PGs for `COPY_FROM`: as a client of the cluster.
 
 use crate::osd_map::MapAt;
 use bytes::{Bytes, BytesMut};
@@ -12,7 +12,8 @@ use std::rc::Rc;
 use types::rados::copy_from;
 use types::{Epoch, Errno, ObjectId, ObjectLocator, SnapContext, SnapId, Utime};
 
-/// See the module. The client exists only once the first copy is asked for.
+/// Reads of objects of other OSDs, for copies. The client exists only once the first copy is asked
+/// for.
 pub struct Copies {
     mon: MonClient,
     objecter: OnceCell<Objecter>,

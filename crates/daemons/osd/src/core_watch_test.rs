@@ -54,7 +54,7 @@ fn addr(client: i64) -> EntityAddr {
     EntityAddr { nonce: client as u32, ..EntityAddr::default() }
 }
 
-/// Lets everybody else work.
+/// Lets all others work.
 async fn pause() {
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
@@ -140,8 +140,7 @@ impl Queue<ClientOp> for Shut {
     }
 }
 
-/// A watch must not end because what its client, or somebody else, has asked for is in the way of
-/// its pings.
+/// A watch must not end because requests of its client, or of others, are in the way of its pings.
 #[test]
 fn a_sign_of_life_does_not_wait_for_its_turn() {
     run(async || {
@@ -168,8 +167,8 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
         SHUT.set(true);
         assert_eq!(a.watch(&mut c, PING, 0).await, 0);
         assert!(!due() && core.with_queue(|q| q.is_empty()));
-        // What is more than needed waits like anything else, and so does who has no such watch
-        // here.
+        // What is more than needed waits like anything else, and so does a client without such a
+        // watch here.
         let ping = |client, session| {
             let args = OpArgs::Watch { cookie: 7, ver: 0, op: PING, gen_: 1, timeout: 0 };
             let (ear, op) = (ear(client, session), Op::new(OpCode::WATCH, args));
@@ -182,7 +181,7 @@ fn a_sign_of_life_does_not_wait_for_its_turn() {
             c.cores[to.0 as usize].handle_request(request, ear, None);
             assert_eq!(core.with_queue(|q| q.len()), n + 1);
         }
-        // Whoever had to connect anew has its watch again, but not any number of times.
+        // A client that had to connect anew has its watch again, but not any number of times.
         let back = ear(4, 10);
         assert_eq!(back.watch(&mut c, RECONNECT, 30).await, 0);
         assert_eq!(core.with_queue(|q| q.len()), 3);
@@ -213,7 +212,7 @@ async fn cluster() -> Cluster {
     c
 }
 
-/// All copies of the object's group have the same records.
+/// All copies of the object's PG have the same records.
 async fn assert_copies_agree(c: &mut Cluster) {
     for seed in 0..4 {
         let coll = crate::collections::coll_of(PgId { pool: POOL, seed }.into());
@@ -247,7 +246,7 @@ fn a_notification_goes_out_and_its_answers_come_back() {
         let all = (vec![((1u64, 7u64), Bytes::from_static(b"re"))], Vec::<(u64, u64)>::new());
         assert_eq!(event.answers, all.to_bytes(Features::ALL));
         assert!(n.notify(&mut c, 60).await > id, "ids are unique");
-        // Whoever ends its watch is not waited for.
+        // A client that ends its watch is not waited for.
         assert_eq!(a.heard(), [NOTIFY]);
         assert_eq!(a.watch(&mut c, UNWATCH, 0).await, 0);
         n.hears(NOTIFY_COMPLETE).await;
@@ -272,7 +271,7 @@ fn a_watch_outlives_its_connection_and_the_primary() {
         assert_eq!(a.watch(&mut c, RECONNECT, 60).await, 0);
         a.hears(NOTIFY).await;
         assert_eq!(a.watch(&mut c, PING, 0).await, 0);
-        // Another OSD leads the group now. It knows the watcher, and nothing of the notification.
+        // Another OSD leads the PG now. It knows the watcher, and nothing of the notification.
         let (_, primary) = c.message("o", SnapId::NOSNAP, Vec::new());
         c.down.borrow_mut().push(primary);
         c.next_map(|m| {

@@ -15,7 +15,7 @@ struct Flight {
     begun: Instant,
     /// How long the store here and replicas took.
     took: Took,
-    /// Where the operation tells it to who asks for slow ones.
+    /// Where the operation tells it to commands that ask for slow ones.
     commits: Option<Commits>,
 }
 
@@ -80,7 +80,7 @@ impl Flights {
         }
     }
 
-    /// Everybody has it.
+    /// Every copy has it.
     pub fn end(&mut self, token: OpToken) -> Option<Took> {
         while let Some(flight) = self.under_way.pop_front_if(|f| f.token <= token) {
             if flight.token == token {

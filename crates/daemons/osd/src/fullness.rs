@@ -11,9 +11,9 @@ pub enum Fullness {
     None,
     /// Operators are warned.
     Near,
-    /// No group moves here.
+    /// No PG moves here.
     Backfill,
-    /// Pools with a group here take no more data.
+    /// Pools with a PG here take no more data.
     Full,
     /// This OSD takes no more data, whatever the map says.
     Failsafe,
@@ -21,7 +21,7 @@ pub enum Fullness {
 
 impl Fullness {
     /// The level of a store. Ratios that are out of order count as the ones below them; a ratio of
-    /// 0 says that somebody made a mistake, and leaves the failsafe alone.
+    /// 0 is a mistake, and leaves the failsafe alone.
     pub fn of(space: &StatFs, map: &OsdMap, failsafe: f64) -> Fullness {
         let failsafe = failsafe_ratio(map, failsafe);
         let (near, backfill, full) = ratios(map).unwrap_or((failsafe, failsafe, failsafe));
@@ -63,7 +63,7 @@ pub fn failsafe_ratio(map: &OsdMap, option: f64) -> f64 {
     ratios(map).map_or(option, |(_, _, full)| option.max(full))
 }
 
-/// The used part above which no group moves here.
+/// The used part above which no PG moves here.
 pub fn backfillfull_ratio(map: &OsdMap, failsafe: f64) -> f64 {
     ratios(map).map_or_else(|| failsafe_ratio(map, failsafe), |(_, backfill, _)| backfill)
 }

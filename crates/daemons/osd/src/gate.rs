@@ -60,7 +60,7 @@ pub struct ObjectContext<T> {
     /// Writes that are applied here and not yet durable everywhere.
     in_flight: Cell<u32>,
     waiting: RefCell<VecDeque<(Mode, T)>>,
-    /// Somebody is running those whose turn has come.
+    /// The operations that are next are being run.
     pub kicking: Cell<bool>,
 }
 
@@ -127,7 +127,7 @@ impl<T> ObjectContext<T> {
         self.in_flight.get() > 0
     }
 
-    /// The next operation whose turn has come; the object is taken for it.
+    /// The next operation in the order; the object is taken for it.
     pub fn next(&self) -> Option<(Mode, T)> {
         let mut waiting = self.waiting.borrow_mut();
         let mode = waiting.front()?.0;
@@ -138,7 +138,7 @@ impl<T> ObjectContext<T> {
         waiting.pop_front()
     }
 
-    /// Whether nobody uses the object or waits for it.
+    /// Whether no operation uses the object or waits for it.
     pub fn is_idle(&self) -> bool {
         self.readers.get() == 0
             && !self.writer.get()
@@ -146,7 +146,7 @@ impl<T> ObjectContext<T> {
             && self.waiting.borrow().is_empty()
     }
 
-    /// Everybody who waits.
+    /// All operations that wait.
     pub fn drain(&self) -> Vec<T> {
         self.waiting.borrow_mut().drain(..).map(|(_, op)| op).collect()
     }

@@ -1,4 +1,4 @@
-//! Who of the other OSDs is pinged, and who is silent. No I/O: `now` is an argument.
+//! Which of the other OSDs are pinged, and which are silent. No I/O: `now` is an argument.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -27,7 +27,7 @@ struct Peer {
 #[derive(Debug)]
 struct Way {
     lane: Lane,
-    /// Where pings go.
+    /// The address that pings go to.
     at: EntityAddrVec,
     /// When it answered last, or when pinging began.
     heard: Instant,
@@ -183,7 +183,7 @@ pub struct Heartbeats {
     looked: Option<Instant>,
 }
 
-/// Chooses the OSDs to ping: those that share groups, and the next ones after us until there are
+/// Chooses the OSDs to ping: those that share PGs, and the next ones after us until there are
 /// enough.
 pub fn choose(map: &OsdMap, me: OsdId, sharing: BTreeSet<OsdId>) -> BTreeSet<OsdId> {
     let up = |o: &OsdId| *o != me && map.is_up(*o);
@@ -202,8 +202,8 @@ pub fn choose(map: &OsdMap, me: OsdId, sharing: BTreeSet<OsdId>) -> BTreeSet<Osd
 }
 
 impl Heartbeats {
-    /// Takes who is to be pinged from a map. A process that is new gets its full grace. Returns
-    /// those whose connections are to be closed.
+    /// Takes the OSDs to ping from a map. A process that is new gets its full grace. Returns OSDs
+    /// to close connections to.
     pub fn follow(&mut self, map: &OsdMap, chosen: &BTreeSet<OsdId>, now: Instant) -> Vec<OsdId> {
         let mut gone = Vec::new();
         self.peers.retain(|osd, p| {
@@ -242,19 +242,19 @@ impl Heartbeats {
         gone
     }
 
-    /// Forgets everybody.
+    /// Forgets all.
     pub fn clear(&mut self) {
         self.peers.clear();
     }
 
-    /// Who is to be pinged now, and where. `stamp` is what the pings say.
+    /// The OSDs to ping now, and where. `stamp` is what the pings say.
     pub fn due(
         &mut self,
         now: Instant,
         interval: Duration,
         stamp: Utime,
     ) -> Vec<(OsdId, Lane, EntityAddrVec)> {
-        // Who did not run could not hear: time that this thread missed is nobody's silence.
+        // A thread that did not run could not hear: the time that it missed is no peer's silence.
         if let Some(missed) = self.looked.map(|t| now - t).filter(|gap| *gap > interval) {
             for w in self.peers.values_mut().flat_map(|p| &mut p.ways) {
                 w.heard = (w.heard + missed).min(now);
@@ -280,8 +280,8 @@ impl Heartbeats {
         }
     }
 
-    /// An answer to the ping with this stamp. Returns the process whose report is to be taken back,
-    /// if there is one: when it has answered in all networks since. Times are told of spans of a
+    /// An answer to the ping with this stamp. Returns the process with a report to take back, if
+    /// there is one: when it has answered in all networks since. Times are told of spans of a
     /// `minute`.
     pub fn answered(
         &mut self,
@@ -300,8 +300,7 @@ impl Heartbeats {
         p.reported.take_if(|reported| heard >= *reported).map(|_| p.process.clone())
     }
 
-    /// Nobody listens at a peer's address any more. What to report, unless that was done a moment
-    /// ago.
+    /// A peer's address refuses connections. What to report, unless that was done a moment ago.
     pub fn refused(&mut self, osd: OsdId, now: Instant, again: Duration) -> Option<Silence> {
         let p = self.peers.get_mut(&osd)?;
         if p.reported.is_some_and(|t| now.duration_since(t) < again) {
@@ -311,8 +310,8 @@ impl Heartbeats {
         p.silence(osd, now)
     }
 
-    /// Who has been silent for too long; each is reported again after `again`, because reports live
-    /// in the memory of one monitor.
+    /// The OSDs that have been silent for too long; each is reported again after `again`, because
+    /// reports live in the memory of one monitor.
     pub fn silent(&mut self, now: Instant, grace: Duration, again: Duration) -> Vec<Silence> {
         let mut out = Vec::new();
         for (osd, p) in &mut self.peers {
@@ -326,8 +325,8 @@ impl Heartbeats {
         out
     }
 
-    /// Whether a part of those who are pinged answered within a time, in all networks; true if
-    /// nobody is pinged.
+    /// Whether a part of the pinged OSDs answered within a time, in all networks; true if none is
+    /// pinged.
     pub fn are_heard(&self, now: Instant, within: Duration, part: f64) -> bool {
         let heard = |p: &&Peer| p.quietest().is_some_and(|w| now.duration_since(w.heard) <= within);
         self.peers.values().filter(heard).count() as f64 >= self.peers.len() as f64 * part
@@ -338,7 +337,7 @@ impl Heartbeats {
         self.peers.get(&osd)?.ways.iter().find(|w| w.lane == lane).map(|w| w.heard)
     }
 
-    /// Who is pinged.
+    /// The OSDs that are pinged.
     pub fn peers(&self) -> Vec<OsdId> {
         self.peers.keys().copied().collect()
     }

@@ -1,8 +1,8 @@
-//! The host's part of recovery and backfill: whose turn it is, and what a collection holds.
+//! The host's part of recovery and backfill: reservations, and what a collection holds.
 //!
-//! How many groups of an OSD recover or are filled is bounded by `osd_max_backfills`, counted apart
-//! for groups that it leads and for groups that others lead. Who has a turn of the first kind waits
-//! for those of the second, never the other way round, so nobody waits in a circle. The machine
+//! How many PGs of an OSD recover or are filled is bounded by `osd_max_backfills`, counted apart
+//! for PGs that it leads and for PGs that others lead. A PG with a reservation of the first kind
+//! waits for those of the second, never the other way round, so there is no circle. The machine
 //! says how urgent it is; [`Reserver`] decides.
 
 use crate::collections::is_own_key;
@@ -18,13 +18,13 @@ use types::{Eversion, ObjectId, PgId, SpgId};
 const PAGE: usize = 256;
 
 impl Core {
-    /// Lets groups go on whose turn it is, and takes turns back for more urgent ones.
+    /// Lets PGs with a reservation go on, and takes reservations back for more urgent ones.
     pub(crate) fn next_turns(&self) {
         self.check_backfillfull();
         self.grant_turns();
     }
 
-    /// Gives the turns that are free. Whether there is room has been looked at.
+    /// Gives the reservations that are free. Whether there is room has been looked at.
     fn grant_turns(&self) {
         loop {
             let most = self.settings().backfills;
@@ -52,7 +52,7 @@ impl Core {
         turns.target.leave(pgid);
     }
 
-    /// Sets the used part of the store above which no group moves here (`backfillfull_ratio` of the
+    /// Sets the used part of the store above which no PG moves here (`backfillfull_ratio` of the
     /// map).
     pub fn set_backfillfull(&self, ratio: f64) {
         self.reservations.recovery.borrow_mut().backfillfull = ratio;
@@ -61,7 +61,7 @@ impl Core {
 
     /// Stops those that are filled here once the store is too full for it (Ceph:
     /// `OSDService::check_backfill_full`). Copies come by the gigabyte per second, so this is
-    /// looked at whenever a group is to begin and whenever an object comes in.
+    /// looked at whenever a PG is to begin and whenever an object comes in.
     pub(crate) fn check_backfillfull(&self) {
         let used = fullness::used(&self.backlog.space());
         let stopped = {
@@ -78,13 +78,13 @@ impl Core {
         }
     }
 
-    /// Groups led by this OSD, and by others, that have a turn to recover or to be filled.
+    /// PGs led by this OSD, and by others, that have a reservation to recover or to be filled.
     pub fn recovering_groups(&self) -> (usize, usize) {
         let turns = self.reservations.recovery.borrow();
         (turns.own.holding(), turns.target.holding())
     }
 
-    /// An operator wants these groups recovered, or filled, before others, or not any more.
+    /// An operator wants these PGs recovered, or filled, before others, or not any more.
     pub fn force_recovery(&self, pgs: impl IntoIterator<Item = PgId>, backfill: bool, on: bool) {
         for host in pgs.into_iter().filter_map(|pgid| self.leading(pgid)) {
             host.handle(Event::Force { backfill, on });
@@ -93,7 +93,7 @@ impl Core {
 }
 
 impl PgHost {
-    /// The machine wants its turn, or says how urgent it is by now.
+    /// The machine wants its reservation, or says how urgent it is by now.
     pub(crate) fn want_turn(self: &Rc<Self>, target: bool, backfill: bool, priority: u8) {
         self.core.check_backfillfull();
         let full = {
@@ -108,7 +108,7 @@ impl PgHost {
         self.core.grant_turns();
     }
 
-    /// Gives the turns back.
+    /// Gives the reservations back.
     pub(crate) fn leave_turns(&self) {
         self.core.leave_turns(self.id);
         self.core.next_turns();

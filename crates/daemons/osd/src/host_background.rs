@@ -53,8 +53,8 @@ impl PgHost {
                     host.core.admission.has_read(&receipt, (chunk.data.len() + omap) as u64);
                 }
                 if host.reader.is_damaged() {
-                    // Who asked is told that there is nothing; the machine knows what follows from
-                    // that.
+                    // The OSD that asked is told that there is nothing; the machine knows what
+                    // follows from that.
                     host.note_damage().await;
                 }
                 drop(slot);
@@ -168,14 +168,14 @@ impl PgHost {
         let generation = self.generation.get();
         let page = match self.core.store.list(self.coll, b"", None, max.max(1) + 2).await {
             Ok(p) => p,
-            // It became part of another group, which removes what there is.
+            // It became part of another PG, which removes what there is.
             Err(_) if self.with_pg(|pg| pg.is_gone()) => return,
             Err(e) => {
                 self.core.health.fail(format!("{}: cannot list objects to remove: {e}", self.pgid));
                 return;
             }
         };
-        // A part may have become another group's meanwhile.
+        // A part may have become another PG's meanwhile.
         if self.with_pg(|pg| pg.is_gone()) {
             return;
         }
@@ -194,7 +194,7 @@ impl PgHost {
         self.core.backlog.submit(t, move |done| {
             drop(slot);
             match done {
-                // More may have become part of the group meanwhile.
+                // More may have become part of the PG meanwhile.
                 Ok(()) => {
                     host.note_removed(removed);
                     host.handle(Event::ObjectsRemoved {

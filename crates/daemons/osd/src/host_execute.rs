@@ -29,7 +29,7 @@ use smallvec::smallvec;
 use std::rc::Rc;
 use types::{EntityType, Errno, ObjectId, SnapContext, SnapId, Utime};
 
-/// What became of an executed request.
+/// The outcome of an execution.
 pub(crate) enum Done {
     /// It was answered, proposed or dropped.
     Over,
@@ -67,7 +67,7 @@ struct Attempt<'a> {
 }
 
 impl PgHost {
-    /// Executes a request whose turn at its object has come.
+    /// Executes a request that is next at its object.
     pub(crate) async fn execute(
         self: &Rc<Self>,
         context: &Rc<Context>,
@@ -402,7 +402,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What object classes are told of the request.
+    /// The request as object classes see it.
     fn origin(&self, head: &Head, now: Utime) -> cls::Origin {
         let m = self.op.m();
         cls::Origin {

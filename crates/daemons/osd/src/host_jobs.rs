@@ -96,7 +96,7 @@ impl PgHost {
         self.core.jobs.removed.add(objects, bytes);
     }
 
-    /// A scrub of this group is over.
+    /// A scrub of this PG is over.
     pub(crate) fn note_scrubbed(&self) {
         let (objects, bytes) =
             self.with_pg(|pg| (pg.info().stats.num_objects, pg.info().stats.num_bytes));

@@ -2,8 +2,8 @@
 //!
 //! The machine says until when this OSD may answer ([`pg::Pg::is_readable`]). That is asked when a
 //! request comes, and again with the answer of a read in hand: the process may have stood still in
-//! between. Who has to wait goes on with [`pg::Action::Readable`], or with the next interval. A
-//! replica does not wait but sends the client to the primary.
+//! between. A read that has to wait goes on with [`pg::Action::Readable`], or with the next
+//! interval. A replica does not wait but sends the client to the primary.
 
 use crate::client_op::ClientOp;
 use crate::clock::steady_now;
@@ -66,7 +66,7 @@ impl PgHost {
         self.st.borrow_mut().running.insert(Rc::as_ptr(&op) as usize, op.clone());
         let (host, generation) = (self.clone(), self.generation.get());
         crate::host_ops::run_now(async move {
-            // Nobody tells a replica's cached contexts of writes, so this one is for the request
+            // A replica's cached contexts are not told of writes, so this one is for the request
             // alone.
             let context = Rc::new(Context::default());
             host.execute_on_replica(&context, &op, generation).await;

@@ -7,7 +7,7 @@ use admission::work::Kind;
 use std::rc::Rc;
 
 impl Core {
-    /// Lets groups recover an object whose turn it is.
+    /// Lets PGs that are next in turn recover an object.
     pub(crate) fn next_places(&self) {
         loop {
             let most = self.settings().recovery_active;
@@ -20,7 +20,7 @@ impl Core {
         }
     }
 
-    /// Objects under recovery, or about to be, over all groups that this OSD leads.
+    /// Objects under recovery, or about to be, over all PGs that this OSD leads.
     pub fn recovering_objects(&self) -> usize {
         self.reservations.objects.borrow().taken()
     }
@@ -33,20 +33,20 @@ impl PgHost {
         self.core.next_places();
     }
 
-    /// The scheduler lets the group use the place that it was given.
+    /// The scheduler lets the PG use the place that it was given.
     pub(crate) fn use_place(self: &Rc<Self>) {
         self.handle(pg::Event::StartRecovery { max_objects: 1 });
         self.core.reservations.objects.borrow_mut().used(self.id);
         self.core.next_places();
     }
 
-    /// The group is gone.
+    /// The PG is gone.
     pub(crate) fn leave_places(&self) {
         self.core.reservations.objects.borrow_mut().leave(self.id);
         self.core.next_places();
     }
 
-    /// Tells how many objects the group recovers, if that has changed.
+    /// Tells how many objects the PG recovers, if that has changed.
     pub(crate) fn tell_recovering(&self) {
         let active = self.with_pg(|pg| pg.recovering_objects());
         if self.recovering.replace(active) != active {

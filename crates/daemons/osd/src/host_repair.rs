@@ -1,5 +1,4 @@
-//! Damage that reads of a group's objects find: what a client waits for is answered from another
-//! copy.
+//! Damage that reads of a PG's objects find: what a client waits for is answered from another copy.
 
 use crate::client_op::ClientOp;
 use crate::core::Core;
@@ -23,8 +22,8 @@ impl Core {
 
 impl PgHost {
     /// Takes note of what reads have found to be damaged. The objects that are missing here because
-    /// of it: whoever wants to read them waits for their recovery. What stays readable in part,
-    /// because no other copy is there, is not among them.
+    /// of it: requests that read them wait for their recovery. What stays readable in part, because
+    /// no other copy is there, is not among them.
     pub(crate) async fn note_damage(self: &Rc<Self>) -> Vec<ObjectId> {
         let damage = std::mem::take(&mut *self.reader.damage.borrow_mut());
         if let Some(why) = damage.metadata {

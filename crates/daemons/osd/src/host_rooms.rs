@@ -28,7 +28,7 @@ impl Core {
         }
     }
 
-    /// Counts who may write here, after the map or the groups have changed.
+    /// Counts the OSDs that may write here, after the map or the PGs have changed.
     pub(crate) fn count_leaders(&self) {
         let leaders: FxHashSet<_> =
             self.hosts().iter().filter_map(|h| h.with_pg(|pg| pg.mapping().primary)).collect();
@@ -37,7 +37,7 @@ impl Core {
 }
 
 impl PgHost {
-    /// Does something with the other OSDs that take what is written to this group.
+    /// Does something with the other OSDs that take what is written to this PG.
     fn with_others<R>(&self, f: impl FnOnce(&mut dyn Iterator<Item = OsdId>) -> R) -> R {
         let me = self.core.whoami;
         self.with_pg(|pg| {
@@ -46,12 +46,12 @@ impl PgHost {
         })
     }
 
-    /// Whether a write to this group might not find room on another OSD.
+    /// Whether a write to this PG might not find room on another OSD.
     pub(crate) fn writes_lack_room(&self, bytes: u64) -> bool {
         self.with_others(|others| self.core.rooms.full(others, bytes).is_some())
     }
 
-    /// Who gets a part of a copy from here: a replica only sends to its primary.
+    /// The OSDs that get a part of a copy from here: a replica only sends to its primary.
     fn receivers(&self) -> Vec<OsdId> {
         match self.with_pg(|pg| (pg.is_primary(), pg.mapping().primary)) {
             (false, Some(primary)) => vec![primary.osd],
@@ -64,7 +64,7 @@ impl PgHost {
         self.core.rooms.full_of_copies(self.receivers(), bytes).is_some()
     }
 
-    /// Waits until there is room for a part of a copy. The group may be gone by then.
+    /// Waits until there is room for a part of a copy. The PG may be gone by then.
     pub(crate) async fn room_for_copies(&self, bytes: u64) {
         while self.copies_lack_room(bytes) {
             self.core.rooms.again.notified().await;

@@ -1,9 +1,9 @@
 //! The host's part of scrub: when, how many at a time, and what a collection holds.
 //!
-//! An OSD takes part in `osd_max_scrubs` scrubs, its own and those of other primaries together.
-//! Nobody waits while having a turn: a replica without one says no, and the primary gives back what
-//! it has and tries again later. Groups whose scrub is overdue have further turns, the more the
-//! later they are ([`scrub_schedule::turns`]).
+//! An OSD takes part in `osd_max_scrubs` scrubs, its own and those of other primaries together. A
+//! PG does not wait while it has a reservation: a replica without one says no, and the primary
+//! gives back what it has and tries again later. PGs with an overdue scrub have further
+//! reservations, the more the later they are ([`scrub_schedule::turns`]).
 //!
 //! What there is, is found out by slices: each reads a bounded number of bytes or rows, and then
 //! waits in the scheduler behind everything that is more important.
@@ -33,7 +33,7 @@ use types::{ObjectId, PgId, SpgId};
 
 /// Keys that are read at a time.
 const PAGE: usize = 256;
-/// Objects whose attributes one slice reads.
+/// Objects of which one slice reads the attributes.
 const OBJECTS_A_SLICE: usize = 16;
 /// Without mClock, while clients are at work, a slice is followed by a pause of this many times its
 /// own length (see [`crate::host_trim`]), ...
@@ -56,13 +56,13 @@ fn local_time() -> (u32, u32) {
     let seconds = libc::time_t::from(wall_now().sec);
     // SAFETY: all-zero bytes are a `tm` (numbers, and a pointer that may be null).
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both point to valid memory of their types, which nobody else has.
+    // SAFETY: both point to valid memory of their types, which is not shared.
     unsafe { libc::localtime_r(&seconds, &mut tm) };
     (u32::try_from(tm.tm_hour).unwrap_or(0), u32::try_from(tm.tm_wday).unwrap_or(0))
 }
 
 impl Core {
-    /// An operator wants groups scrubbed that this OSD leads.
+    /// An operator wants PGs scrubbed that this OSD leads.
     pub fn want_scrub(&self, pgids: impl IntoIterator<Item = PgId>, deep: bool, repair: bool) {
         // A repair compares everything.
         let kind = ScrubKind { deep: deep || repair, repair, check: false };
@@ -82,7 +82,7 @@ impl Core {
         (s.own.len(), s.others.len())
     }
 
-    /// Groups whose scrub was asked for and has not begun.
+    /// PGs with a scrub that was asked for and has not begun.
     pub fn wanted_scrubs(&self) -> Vec<(SpgId, ScrubKind)> {
         self.reservations.scrubs.borrow().wanted.iter().map(|(p, k)| (*p, *k)).collect()
     }
@@ -134,7 +134,7 @@ impl Core {
         }
     }
 
-    /// When groups of this pool are scrubbed.
+    /// When PGs of this pool are scrubbed.
     fn rules_of_scrubs(&self, pool: ScrubRules, s: &ScrubSettings) -> Rules {
         Rules {
             min_interval: pool.min_interval.unwrap_or(s.min_interval),
@@ -148,12 +148,12 @@ impl Core {
         }
     }
 
-    /// By which part of its interval the scrub of this group is late, whoever leads it.
+    /// By which part of its interval the scrub of this PG is late, whichever OSD is its primary.
     fn scrub_lateness(&self, host: &PgHost, s: &ScrubSettings) -> f64 {
         let Some(map) = self.map() else { return 0.0 };
         let rules = self.rules_of_scrubs(map.scrub_rules(host.pgid.pool), s);
-        // What cannot be scrubbed does not make an OSD hurry. Of groups that others lead, only
-        // these know that.
+        // What cannot be scrubbed does not make an OSD hurry. Of PGs that others lead, only these
+        // know that.
         let history = host.with_pg(|pg| {
             (!pg.info().removing && (!pg.is_primary() || pg.is_clean())).then(|| pg.info().history)
         });
@@ -249,7 +249,7 @@ impl PgHost {
         self.scans.borrow_mut().clear();
         let mut s = self.core.reservations.scrubs.borrow_mut();
         if let Some((kind, true)) = s.own.remove(&self.id) {
-            // If this OSD still leads the group when it is clean again.
+            // If this OSD still leads the PG when it is clean again.
             s.wanted.entry(self.id).or_insert(kind);
         }
         s.others.remove(&self.id);
@@ -451,7 +451,7 @@ async fn look(host: &PgHost, oid: &ObjectId) -> Result<Option<ScrubObject>, Stor
 }
 
 impl Reading {
-    /// What was read of it so far.
+    /// Bytes that were read so far.
     fn bytes(&self) -> u64 {
         self.data_to + self.object.omap_bytes
     }

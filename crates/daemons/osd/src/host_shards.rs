@@ -553,7 +553,7 @@ fn denc_bytes(version: Eversion) -> Bytes {
     version.to_bytes(denc::Features::ALL)
 }
 
-/// The objects of a group as operations read them: whole, whether or not copies are.
+/// The objects of a PG as operations read them: whole, whether or not copies are.
 pub(crate) struct Objects<'a>(pub(crate) &'a Rc<PgHost>);
 
 impl Objects<'_> {

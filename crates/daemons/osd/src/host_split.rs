@@ -1,6 +1,6 @@
-//! Groups that come out of others, or become part of them, on this OSD.
+//! PGs that come out of others, or become part of them, on this OSD.
 //!
-//! The collections of a pool's groups are ranges of one space of the store, because objects are
+//! The collections of a pool's PGs are ranges of one space of the store, because objects are
 //! ordered by their reversed hashes: a split cuts a range and moves no object. Where copies have
 //! positions, each position has a space of its own. See `docs/decisions/0010-pg-num.md`.
 
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use types::SpgId;
 
 impl Core {
-    /// Groups that become part of others with the next map.
+    /// PGs that become part of others with the next map.
     pub(crate) fn join_groups(&self, map: &MapRef) {
         let mut joins: BTreeMap<SpgId, Vec<Rc<PgHost>>> = BTreeMap::new();
         for host in self.hosts() {
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// Gives a group the next map. Returns the groups that came out of it, which have the map, too.
+    /// Gives a PG the next map. Returns the PGs that came out of it, which have the map, too.
     pub(crate) fn next_map_of(&self, host: &Rc<PgHost>, map: &MapRef) -> Vec<Rc<PgHost>> {
         if host.with_pg(|pg| pg.children_in(&**map).is_empty()) {
             host.handle(Event::AdvanceMap(map.clone()));

@@ -1,11 +1,11 @@
 //! Trimming the clones of removed snapshots: background work, so each step goes through the
 //! scheduler.
 //!
-//! A group that has something to trim waits for its turn, because only `osd_max_trimming_pgs`
-//! groups of an OSD trim at a time. Then up to `osd_pg_max_concurrent_snap_trims` steps are under
-//! way, each of which changes one clone. The rows of the snapshot are read by pages. When no row is
-//! left behind the last page, the listing starts once more from the beginning: only a listing that
-//! finds nothing at all says that the snapshot is gone.
+//! A PG that has something to trim waits for its turn, because only `osd_max_trimming_pgs` PGs of
+//! an OSD trim at a time. Then up to `osd_pg_max_concurrent_snap_trims` steps are under way, each
+//! of which changes one clone. The rows of the snapshot are read by pages. When no row is left
+//! behind the last page, the listing starts once more from the beginning: only a listing that finds
+//! nothing at all says that the snapshot is gone.
 
 use crate::client_op::Slot;
 use crate::gate::{Head, Mode};
@@ -41,7 +41,7 @@ impl PgHost {
         self.core.next_trims();
     }
 
-    /// The group's turn has come.
+    /// The PG's turn has come.
     pub(crate) fn begin_trim(self: &Rc<Self>) {
         let snap = self.trimmer.borrow().as_ref().map(|t| t.snap);
         match snap {
@@ -60,7 +60,7 @@ impl PgHost {
         self.background(Kind::SnapTrim(snap));
     }
 
-    /// Ends trimming and lets another group begin.
+    /// Ends trimming and lets another PG begin.
     pub(crate) fn leave_trim(self: &Rc<Self>) {
         *self.trimmer.borrow_mut() = None;
         self.core.reservations.trims.borrow_mut().leave(self.id);
@@ -215,7 +215,7 @@ impl PgHost {
             matches!(s, ObjectStatus::Ready | ObjectStatus::InFlight)
         };
         if !ready(&clone) || !ready(&head.state.oid) {
-            // Recovery goes first; the machine asks again when the group is clean.
+            // Recovery goes first; the machine asks again when the PG is clean.
             self.stop_trim(snap, false);
             return;
         }

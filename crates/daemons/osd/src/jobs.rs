@@ -1,6 +1,6 @@
 //! What the background work of an OSD has done and has before it, and the pause of removals.
 //!
-//! Recovery and backfill are told by the groups' statistics. The rest is counted here, and told the
+//! Recovery and backfill are told by the PGs' statistics. The rest is counted here, and told the
 //! mgr with each report, under names that begin with `job_`.
 
 use std::cell::{Cell, RefCell};
@@ -25,14 +25,14 @@ impl Count {
     }
 }
 
-/// What was done since the start.
+/// Work that was done since the start.
 #[derive(Default)]
 pub(crate) struct Jobs {
-    /// Objects of copies that nobody needs.
+    /// Objects of copies that are not needed.
     pub(crate) removed: Count,
     /// Clones, of which a removed snapshot was taken or that went with it.
     pub(crate) trimmed: Count,
-    /// Removed snapshots of which a group holds no clone any more.
+    /// Removed snapshots of which a PG holds no clone any more.
     pub(crate) trimmed_snaps: Cell<u64>,
     /// Objects of scrubs that are over.
     pub(crate) scrubbed: Count,

@@ -12,10 +12,10 @@ use objops::object::PoolRules;
 pub type AppMetadata =
     std::collections::BTreeMap<String, std::collections::BTreeMap<String, String>>;
 
-/// What operations must know of a pool.
+/// Properties of a pool that operations depend on.
 #[derive(Clone, Debug, Default)]
 pub struct PoolOps {
-    /// What it allows.
+    /// The operations that it allows.
     pub rules: PoolRules,
     /// The snap context of writes, if the pool has pool snapshots.
     pub pool_snapc: Option<SnapContext>,
@@ -25,7 +25,7 @@ pub struct PoolOps {
     pub name: String,
     /// Applications and their keys and values, for capabilities.
     pub applications: AppMetadata,
-    /// The oldest release whose clients the cluster admits, as a number.
+    /// The oldest release of clients that the cluster admits, as a number.
     pub min_compat_client: u8,
     /// The release that every OSD is at least.
     pub require_osd_release: u8,
@@ -39,7 +39,7 @@ pub trait ClusterMap: pg::MapView {
     fn pools(&self) -> Vec<PoolId>;
     /// A pool's rules; `None` if there is no such pool.
     fn pool_ops(&self, pool: PoolId) -> Option<Rc<PoolOps>>;
-    /// The group that a raw placement (an object's hash) falls into.
+    /// The PG that a raw placement (an object's hash) falls into.
     fn fold(&self, raw: PgId) -> Option<PgId>;
     /// The full name of an object.
     fn object(
@@ -54,7 +54,7 @@ pub trait ClusterMap: pg::MapView {
     fn is_blocklisted(&self, addr: &EntityAddr) -> bool;
     /// Whether the snapshot was deleted and is not trimmed everywhere.
     fn snap_removed(&self, pool: PoolId, snap: SnapId) -> bool;
-    /// What is said of scrubs of the pool.
+    /// The pool's settings of scrubs.
     fn scrub_rules(&self, _: PoolId) -> ScrubRules {
         ScrubRules::default()
     }

@@ -17,7 +17,7 @@ enum Route {
     Remote(Rc<Connection>),
 }
 
-/// See the module.
+/// Messages to other OSDs, over the messenger or within the process.
 pub struct Net {
     me: OsdId,
     messenger: Rc<Messenger>,
@@ -52,7 +52,7 @@ impl Net {
             .map(|(osd, _)| *osd)
     }
 
-    /// What a peer sent over the messenger.
+    /// Decodes a peer's message.
     pub fn decode(m: &msgr::Message) -> Option<Envelope> {
         let p = PeerMessage::decode(m).ok()?;
         let (header, msg) = PeerMsg::decode(p.payload, p.data).ok()?;
@@ -101,7 +101,7 @@ impl PeerNet for Net {
                 Some(Route::Remote(conn)) => {
                     let (payload, data) =
                         encoded.get_or_insert_with(|| msg.encode(&header)).clone();
-                    // All messages have one priority: those of one group must keep their order.
+                    // All messages have one priority: those of one PG must keep their order.
                     let m = PeerMessage {
                         epoch: header.sent,
                         from: self.me,

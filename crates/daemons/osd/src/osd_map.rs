@@ -62,8 +62,8 @@ fn pool_ops(map: &OsdMap, id: PoolId, p: &types::PgPool) -> PoolOps {
     }
 }
 
-/// How a pool keeps its objects; `None` if its groups are not instantiated here: it has a number
-/// that no collection can have, or a profile that monitors would not accept.
+/// How a pool keeps its objects; `None` if its PGs are not instantiated here: it has a number that
+/// no collection can have, or a profile that monitors would not accept.
 fn kind_of(map: &OsdMap, id: PoolId, pool: &PgPool) -> Option<PoolKind> {
     if !has_collections(id) {
         return None;
@@ -100,7 +100,7 @@ impl MapView for MapAt {
         self.map.osd(osd).map_or(Epoch(0), |o| o.info.lost_at)
     }
     fn pool(&self, id: PoolId) -> Option<PoolView> {
-        // A group of a pool that is not served has no place here.
+        // A PG of a pool that is not served has no place here.
         let kind = *self.kinds.get(&id)?;
         let p = self.map.pool(id)?;
         Some(PoolView {

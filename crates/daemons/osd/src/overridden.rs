@@ -11,7 +11,7 @@ use admission::ignored::is_overridden;
 use conf::Config;
 use std::time::Duration;
 
-/// Groups that have a turn: while one ends, others go on.
+/// PGs that have a turn: while one ends, others go on.
 const BACKFILLS: usize = 4;
 /// Objects that an OSD recovers at a time. Each may have `osd_recovery_max_chunk` in memory.
 const ACTIVE: usize = 16;

@@ -13,13 +13,13 @@ use types::{EntityAddrVec, OsdId, PgShard};
 /// A message from another OSD.
 #[derive(Debug)]
 pub struct Envelope {
-    /// Who sent it.
+    /// The sender.
     pub from: OsdId,
-    /// For which group and of which epoch it is.
+    /// For which PG and of which epoch it is.
     pub header: PeerHeader,
-    /// What it says.
+    /// The message.
     pub msg: PeerMsg,
-    /// What may still be sent to the one who sent it, if it says so.
+    /// What may still be sent to the sender, if it says so.
     pub room: Option<Room>,
 }
 

@@ -19,13 +19,13 @@ pub(crate) struct Reservations {
     pub(crate) scrubs: RefCell<Scrubs>,
 }
 
-/// Whose turn it is to recover or to be filled on an OSD.
+/// The reservations for recovery and backfill of an OSD.
 pub(crate) struct RecoveryTurns {
-    /// Groups that this OSD leads.
+    /// PGs that this OSD leads.
     pub(crate) own: Reserver<SpgId>,
-    /// Groups that others lead.
+    /// PGs that others lead.
     pub(crate) target: Reserver<SpgId>,
-    /// The used part of the store above which no group moves here.
+    /// The used part of the store above which no PG moves here.
     pub(crate) backfillfull: f64,
     /// The store takes no more copies.
     pub(crate) full: bool,

@@ -1,11 +1,11 @@
-//! How much room other OSDs have, so that nobody is sent what it cannot store.
+//! How much room other OSDs have, so that none is sent what it cannot store.
 //!
-//! What a primary has sent is in the group's log: a replica cannot refuse it, and a store without
-//! room for it ends its OSD. The map says that an OSD is full only seconds after it is. So every
-//! message to another OSD says how much room is left, divided by the number of OSDs that may write
-//! here at the same time. A write that takes space waits while it does not fit in there together
-//! with what is under way; so does the reading of an object for a push. Deleting, the log and the
-//! OSD's own records use what is kept back.
+//! What a primary has sent is in the PG's log: a replica cannot refuse it, and a store without room
+//! for it ends its OSD. The map says that an OSD is full only seconds after it is. So every message
+//! to another OSD says how much room is left, divided by the number of OSDs that may write here at
+//! the same time. A write that takes space waits while it does not fit in there together with what
+//! is under way; so does the reading of an object for a push. Deleting, the log and the OSD's own
+//! records use what is kept back.
 
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -33,12 +33,12 @@ pub struct Room {
     pub copies: u64,
 }
 
-/// What is kept back.
+/// The bytes that are kept back.
 pub(crate) fn reserve(space: &StatFs) -> u64 {
     RESERVE.min(space.total / 64)
 }
 
-/// See the module.
+/// What other OSDs have told of their room, and what is under way to them.
 pub(crate) struct Rooms {
     /// What others said last, and when.
     heard: RefCell<FxHashMap<OsdId, (Room, Instant)>>,
@@ -47,7 +47,7 @@ pub(crate) struct Rooms {
     /// Bytes of requests that wait for room, and do not hold back what else their connections
     /// bring.
     waiting: Rc<Cell<u64>>,
-    /// How many OSDs lead groups that are here.
+    /// How many OSDs lead PGs that are here.
     pub(crate) leaders: Cell<u64>,
     /// The used part of the store from which clients' writes wait.
     pub(crate) failsafe: Cell<f64>,
@@ -104,7 +104,7 @@ impl Rooms {
         self.heard.borrow_mut().insert(from, (room, Instant::now()));
     }
 
-    /// The first of these OSDs of whose room not enough is left.
+    /// The first of these OSDs that has not enough room left.
     fn first(
         &self,
         osds: impl IntoIterator<Item = OsdId>,
@@ -133,7 +133,7 @@ impl Rooms {
         self.first(osds, |r| r.copies < bytes)
     }
 
-    /// Whoever waits for room looks again.
+    /// Requests that wait for room look again.
     pub(crate) fn look_again(&self) {
         self.again.notify_waiters();
     }

@@ -12,7 +12,7 @@ use types::{ObjectId, SpgId};
 pub struct ScrubSettings {
     /// `osd_max_scrubs`: how many an OSD takes part in.
     pub most: usize,
-    /// `osd_scrub_overdue_factor`: up to how many times as many, for groups that are late.
+    /// `osd_scrub_overdue_factor`: up to how many times as many, for PGs that are late.
     pub overdue_factor: f64,
     /// `osd_scrub_min_interval` and so on, for pools that do not say otherwise.
     pub min_interval: f64,
@@ -59,7 +59,7 @@ impl Default for ScrubSettings {
     }
 }
 
-/// What the map says of scrubs of a pool.
+/// A pool's settings of scrubs.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ScrubRules {
     /// Flag `noscrub`, of the cluster or the pool.
@@ -92,7 +92,7 @@ pub(crate) struct Scrubs {
 /// How many scrubs an OSD takes part in at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turns {
-    /// Of any group.
+    /// Of any PG.
     pub(crate) most: usize,
     /// The one that is begun being late.
     pub(crate) late: usize,
@@ -120,7 +120,7 @@ pub(crate) struct Scan {
     /// The object that is being read.
     pub(crate) current: Option<Reading>,
     pub(crate) map: ScrubMap,
-    /// What the slice has read.
+    /// Bytes that the slice has read.
     pub(crate) bytes: u64,
 }
 

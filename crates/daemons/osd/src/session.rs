@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use types::{Epoch, PoolId};
 
-/// What is kept with a connection.
+/// A client's session: its name, capabilities, and the map that it was sent.
 pub struct Session {
     caps: OsdCap,
     /// `allow *`, the usual case, needs no look at the request.

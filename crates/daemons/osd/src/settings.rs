@@ -17,22 +17,22 @@ pub struct Settings {
     pub limits: Limits,
     /// Object classes that clients can call.
     pub classes: cls::Registry,
-    /// Options of groups.
+    /// Options of PGs.
     pub pg: PgConf,
     /// Operations in execution at a time; others wait in the scheduler. 0: as many as
     /// [`qos::Window`] says.
     pub window: usize,
-    /// Object contexts that a group keeps without use.
+    /// Object contexts that a PG keeps without use.
     pub idle_contexts: usize,
     /// Options of trimming.
     pub trim: TrimSettings,
     /// Options of scrubs.
     pub scrub: ScrubSettings,
-    /// `osd_max_backfills`: groups that copy from this OSD, and groups that are copied to it.
+    /// `osd_max_backfills`: PGs that copy from this OSD, and PGs that are copied to it.
     pub backfills: usize,
-    /// Objects that are recovered at a time, over all groups.
+    /// Objects that are recovered at a time, over all PGs.
     pub recovery_active: usize,
-    /// `osd_pause_pg_deletion`: copies that nobody needs stay.
+    /// `osd_pause_pg_deletion`: copies that are not needed stay.
     pub deletion_paused: bool,
     /// `osd_client_watch_timeout`, in seconds.
     pub watch_timeout: u32,
@@ -202,8 +202,7 @@ fn classes(c: &Config) -> cls::Registry {
     cls::Registry::with_lists(&list("osd_class_load_list"), &list("osd_class_default_list"))
 }
 
-/// What an OSD needs beside its store: groups' logs, maps, messages on their way, the thread
-/// itself.
+/// What an OSD needs beside its store: PGs' logs, maps, messages on their way, the thread itself.
 const OTHER_MEMORY: u64 = 144 << 20;
 /// Dirty memory beyond this only makes checkpoints longer.
 const DIRTY_MAX: u64 = 256 << 20;

@@ -1,4 +1,4 @@
-//! What an OSD reports of itself and of the groups that it leads.
+//! What an OSD reports of itself and of the PGs that it leads.
 
 use crate::clock::wall_now;
 use crate::core::Core;
@@ -23,7 +23,7 @@ pub fn statfs(core: &Core) -> StoreStatfs {
     }
 }
 
-/// `osd_stat_t`. `snap_trim_queues` is how many removed snapshots its groups have not trimmed.
+/// `osd_stat_t`. `snap_trim_queues` is how many removed snapshots its PGs have not trimmed.
 pub fn osd_stat(core: &Core, up_from: Epoch, seq: u64, snap_trim_queues: u64) -> OsdStat {
     OsdStat {
         statfs: statfs(core),
@@ -45,7 +45,7 @@ fn osd_of(primary: Option<PgShard>) -> OsdId {
     primary.map_or(OsdId(-1), |p| p.osd)
 }
 
-/// `pg_stat_t` of a group. `reads` are those served here, which its log does not know.
+/// `pg_stat_t` of a PG. `reads` are those served here, which its log does not know.
 pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
     let s: PgStatus = pg.status();
     let copies = s.acting.len() as i64;

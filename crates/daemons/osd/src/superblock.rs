@@ -1,8 +1,8 @@
 //! What an OSD keeps of itself: its identity, how far it has processed maps, and the maps that its
-//! groups still need. All of it is in the collection [`OWN`].
+//! PGs still need. All of it is in the collection [`OWN`].
 //!
 //! ```text
-//! object "super"              attributes "format": [`FORMAT`], "super": [`Superblock`], "qos": [`Learned`]
+//! object "super"     attributes "format": [`FORMAT`], "super": [`Superblock`], "qos": [`Learned`]
 //! object "map" + epoch (BE)   one full OSDMap
 //! ```
 
@@ -14,13 +14,13 @@ use pg::creation::UnbornPgs;
 use store::{Coll, Key, Store, StoreError, Transaction, WriteHint};
 use types::{Epoch, Fsid, OsdId, OsdMap};
 
-/// The OSD's own collection. Groups have collections of pools, which count from 1.
+/// The OSD's own collection. PGs have collections of pools, which count from 1.
 pub const OWN: Coll = Coll(0);
-/// The format of everything that an OSD keeps in its store: collection numbers, rows of groups,
+/// The format of everything that an OSD keeps in its store: collection numbers, rows of PGs,
 /// superblock. A store with another one is refused. Raise it with every change that the versions of
 /// the records alone cannot tell.
 ///
-/// * 1: collections of groups without positions; has no attribute of its own.
+/// * 1: collections of PGs without positions; has no attribute of its own.
 /// * 2: collections of copies with positions.
 pub const FORMAT: u32 = 2;
 
@@ -44,7 +44,7 @@ pub struct Superblock {
     pub oldest: Epoch,
     /// Last epoch in which this OSD was marked up.
     pub up_from: Epoch,
-    /// Groups that are not born yet.
+    /// PGs that are not born yet.
     pub unborn: UnbornPgs,
 }
 
@@ -63,7 +63,7 @@ pub enum OwnError {
         /// The store's.
         found: u32,
     },
-    /// What is stored makes no sense.
+    /// A stored record makes no sense.
     #[error("{what} is damaged")]
     Damaged {
         /// What.
@@ -107,9 +107,7 @@ pub fn put_learned(t: &mut Transaction, l: &Learned) {
 pub async fn load_learned(store: &Store) -> Option<Learned> {
     let bytes = store.get_attr(OWN, &Bytes::from_static(SUPER), QOS).await.ok()?;
     Learned::from_bytes(&bytes)
-        .inspect_err(|e| {
-            tracing::warn!("what was learned of costs is damaged and learned anew: {e}")
-        })
+        .inspect_err(|e| tracing::warn!("learned costs are damaged, and are learned anew: {e}"))
         .ok()
 }
 

@@ -1,7 +1,7 @@
 //! Operations in flight and the slowest ones of the recent past (Ceph: `common/TrackedOp.*`).
 //!
-//! Tracking one operation costs a slot and a few clock readings. Text is made when somebody asks,
-//! or when an operation is slow enough to enter the history.
+//! Tracking one operation costs a slot and a few clock readings. Text is made when an operator
+//! asks, or when an operation is slow enough to enter the history.
 
 use serde_json::{Value, json};
 use smallvec::SmallVec;
@@ -90,9 +90,9 @@ struct Record {
     waits: RefCell<Vec<(Duration, &'static str)>>,
     /// For how long what it is promised held it back, and since when it does.
     held: Cell<(Duration, Option<Duration>)>,
-    /// Whose commits it waits for.
+    /// The OSDs that it waits for to commit.
     replicas: RefCell<SmallVec<[OsdId; 4]>>,
-    /// Who has committed it, and when: the store here, which is nobody else, and replicas.
+    /// The OSDs that have committed it, and when: this one's store, and replicas.
     commits: RefCell<SmallVec<[(Duration, Option<OsdId>); 3]>>,
 }
 
@@ -144,7 +144,7 @@ impl Record {
             .collect()
     }
 
-    /// Where the operation is.
+    /// The stage that the operation has reached, as Ceph names it.
     fn flag_point(&self) -> String {
         match (self.last_stage(), self.delayed.get()) {
             (Some(Stage::Done), _) | (_, None) => {
@@ -226,7 +226,7 @@ impl Tracked {
         self.record.held.set((held, since.or(Some(now))));
     }
 
-    /// What held the operation lets it go.
+    /// The operation goes on after a wait.
     pub fn let_go(&self) {
         let now = self.record.started.elapsed();
         let (held, since) = self.record.held.get();
@@ -247,7 +247,7 @@ impl Tracked {
         self.mark(Stage::WaitingForSubOps);
     }
 
-    /// To note who has committed it.
+    /// To note which OSDs have committed it.
     pub fn commits(&self) -> Commits {
         Commits(self.record.clone())
     }
@@ -270,7 +270,7 @@ impl Drop for Tracked {
     }
 }
 
-/// Notes who has committed an operation, which may be over meanwhile.
+/// Notes that an OSD has committed an operation, which may be over meanwhile.
 #[derive(Clone)]
 pub struct Commits(Rc<Record>);
 
@@ -320,7 +320,7 @@ impl Default for HistoryLimits {
     }
 }
 
-/// See the module.
+/// The operations in flight, and the history of slow ones.
 #[derive(Default)]
 pub struct Tracker {
     in_flight: RefCell<slab::Slab<Rc<Record>>>,
@@ -559,7 +559,7 @@ mod tests {
             ];
             assert_eq!(events(dump), wanted);
         }
-        // Without replicas nobody is named, and what waits for ever has a bounded history.
+        // Without replicas no OSD is named, and what waits for ever has a bounded history.
         let op = t.start(Rc::new(Named("b")), Instant::now());
         (0..100).for_each(|_| op.delayed("waiting for scrub"));
         op.delayed("waiting for map");

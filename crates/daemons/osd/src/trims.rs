@@ -35,7 +35,7 @@ pub(crate) struct Pace {
     pub(crate) clients: u64,
 }
 
-/// Whose turn it is on an OSD to trim.
+/// The PGs of an OSD that trim, and those that wait for it.
 #[derive(Default)]
 pub(crate) struct TrimTurns {
     pub(crate) trimming: Vec<SpgId>,
@@ -43,14 +43,14 @@ pub(crate) struct TrimTurns {
 }
 
 impl TrimTurns {
-    /// A group asks for its turn.
+    /// A PG asks for its turn.
     pub(crate) fn ask(&mut self, pgid: SpgId) {
         if !self.waiting.contains(&pgid) && !self.trimming.contains(&pgid) {
             self.waiting.push_back(pgid);
         }
     }
 
-    /// A group is done, or does not want to any more.
+    /// A PG is done, or does not want to any more.
     pub(crate) fn leave(&mut self, pgid: SpgId) {
         self.waiting.retain(|p| *p != pgid);
         self.trimming.retain(|p| *p != pgid);
@@ -61,7 +61,7 @@ impl TrimTurns {
         self.trimming.len()
     }
 
-    /// The next group that may begin.
+    /// The next PG that may begin.
     pub(crate) fn next(&mut self, most: usize) -> Option<SpgId> {
         if self.trimming.len() >= most.max(1) {
             return None;
@@ -72,7 +72,7 @@ impl TrimTurns {
     }
 }
 
-/// A snapshot that a group trims.
+/// A snapshot that a PG trims.
 pub(crate) struct Trimmer {
     pub(crate) snap: SnapId,
     /// Rows that were read and are not begun.
@@ -86,7 +86,7 @@ pub(crate) struct Trimmer {
     pub(crate) steps: usize,
 }
 
-/// What a step does.
+/// A step of trimming.
 pub(crate) enum Step {
     /// Trims the clone of this row.
     Row(Bytes, Bytes),

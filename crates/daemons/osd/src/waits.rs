@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::{Epoch, Eversion, ObjectId, SpgId};
 
-/// What a request waits for.
+/// The reason why a request waits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     /// The map of an epoch.
@@ -39,7 +39,7 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// What an operator reads.
+    /// The reason in words, for operators.
     pub(crate) fn text(&self) -> &'static str {
         match self {
             Reason::Map(_) => "waiting for map",
@@ -55,7 +55,7 @@ impl Reason {
     }
 }
 
-/// What waits.
+/// A request that waits, or a message of another OSD.
 pub(crate) enum Waiter {
     /// A request.
     Op(Rc<ClientOp>),

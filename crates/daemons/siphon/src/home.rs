@@ -1,8 +1,8 @@
-//! The data directory: what a node keeps, and who may open it.
+//! The data directory: what a node keeps, and the modes of its files.
 //!
 //! ```text
 //! DIR/cluster.json     identity, format, monitors of the cluster and OSDs of this node
-//! DIR/lock             held alone by `siphon up`, and shared by daemons that are processes of their own
+//! DIR/lock             held alone by `siphon up`, shared by daemons with a process each
 //! DIR/edit             held while cluster.json is changed
 //! DIR/ceph.conf        for stock clients
 //! DIR/keyring          client.admin's key, for stock clients
@@ -36,7 +36,7 @@ pub struct ClusterFile {
     pub format: u32,
     /// The cluster's identity.
     pub fsid: String,
-    /// Where the first monitor listens.
+    /// The address of the first monitor.
     pub mon_addr: SocketAddr,
     /// Where the monitors were when this was written; empty if there is one, `a`, at `mon_addr`.
     /// Once a monitor was reached, its map is what counts.
@@ -111,7 +111,7 @@ pub struct Home {
     _lock: File,
 }
 
-/// Locks a file, which is created. Waits for nobody.
+/// Locks a file, which is created. It never waits.
 fn lock(path: &Path, shared: bool) -> std::io::Result<Option<File>> {
     let mut options = modes::options(modes::SECRET);
     let file = options.create(true).truncate(false).write(true).open(path)?;
@@ -129,7 +129,7 @@ pub struct DaemonLock {
 }
 
 impl DaemonLock {
-    /// For `daemon`, such as `osd.0`, whose directory exists.
+    /// For `daemon`, such as `osd.0`, with an existing directory.
     pub fn take(dir: &Path, daemon: &str) -> Result<DaemonLock> {
         let _dir = lock(&dir.join("lock"), true).map_err(|e| explain(dir, e))?;
         let _dir = _dir.with_context(|| {
@@ -146,7 +146,7 @@ impl DaemonLock {
 pub struct Edit {
     dir: PathBuf,
     _lock: File,
-    /// What is to be written.
+    /// The content to be written.
     pub cluster: ClusterFile,
 }
 
@@ -271,7 +271,7 @@ pub fn load(dir: &Path) -> Result<Option<ClusterFile>> {
 /// that; a directory that is partly another user's is one that the daemon cannot run in either.
 pub fn mend_modes(dir: &Path) -> Result<()> {
     let mended = modes::mend(dir)
-        .with_context(|| format!("cannot check who may read the files of {}", dir.display()))?;
+        .with_context(|| format!("cannot check the modes of the files in {}", dir.display()))?;
     for m in mended {
         tracing::warn!(
             "{}: mode {:04o} let other users in; it is {:04o}",

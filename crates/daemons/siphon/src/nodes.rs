@@ -1,4 +1,4 @@
-//! Hosts of a cluster whose daemons are processes of their own: `siphon init`, `join` and `add`.
+//! Hosts of a cluster with a process for each daemon: `siphon init`, `join` and `add`.
 
 use crate::bootstrap::{self, NewCluster};
 use crate::cli::{Add, AddMon, AddOsd, AddWhat, Init, Join, MdsRole, MgrRole};

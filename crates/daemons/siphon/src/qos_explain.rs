@@ -53,7 +53,7 @@ impl Dist {
     }
 }
 
-/// What a counter has counted.
+/// The difference of a counter.
 fn counted(after: &Value, before: &Value, name: &str) -> u64 {
     let of = |v: &Value| v[name].as_u64().unwrap_or(0);
     since(of(after), of(before))

@@ -42,7 +42,7 @@ pub fn capacity(said: &Value) -> Option<(f64, Source)> {
     known.or_else(|| Some((said["iops"].as_f64()?, Source::Default)))
 }
 
-/// What is to be said of floors.
+/// The verdict on floors.
 #[derive(Debug, PartialEq)]
 pub enum Judgement {
     /// Nothing.

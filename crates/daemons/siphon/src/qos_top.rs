@@ -55,7 +55,7 @@ impl Counters {
         }
     }
 
-    /// What came since.
+    /// The difference to an earlier reading.
     fn since(&self, before: Option<&Counters>) -> Counters {
         let mut d = self.clone();
         let Some(before) = before else { return d };
@@ -242,7 +242,7 @@ async fn counters(cluster: &Cluster) -> Result<All> {
     Ok(all)
 }
 
-/// What came in so many seconds.
+/// Counters of so many seconds.
 struct Period {
     seconds: f64,
     all: All,

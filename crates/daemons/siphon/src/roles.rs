@@ -82,7 +82,7 @@ impl Threads {
             if let Err(e) = result {
                 let e = e.context(label);
                 if let Err(e) = failed.send(e) {
-                    // Nobody waits for the start any more: it failed while it served.
+                    // The start is not waited for any more: it failed while it served.
                     let _ = failures.send(e);
                 }
             }
@@ -146,7 +146,7 @@ fn admin_path(dir: &Path, daemon: &str) -> PathBuf {
     dir.join("run").join(format!("ceph-{daemon}.asok"))
 }
 
-/// The monitors of the cluster whose stores are in a directory, and where they listen.
+/// The monitors of the cluster with stores in a directory, and where they listen.
 pub fn mons_here(dir: &Path, cluster: &ClusterFile) -> BTreeMap<String, SocketAddr> {
     cluster
         .monitors()

@@ -176,7 +176,7 @@ fn announce(home: &Home, cluster: &ClusterFile, took: Duration) {
     );
 }
 
-/// Waits until every OSD is up, every group active and clean, and nothing else is wrong.
+/// Waits until every OSD is up, every PG active and clean, and nothing else is wrong.
 async fn wait_healthy(mon: &MonClient, osds: usize) -> Result<()> {
     let began = Instant::now();
     let mut said = false;

@@ -22,7 +22,7 @@ struct Told {
     queued: u64,
 }
 
-/// See the module. Times are nanoseconds of the scheduler's clock.
+/// When the manager is told of demand. Times are nanoseconds of the scheduler's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     ops: u64,
@@ -166,7 +166,7 @@ mod tests {
         }
         a.forget();
         assert_eq!(turn(&mut a, 9), Some((80, 800)));
-        // Whoever stopped while nobody was told begins anew.
+        // A tenant that stopped without a report begins anew.
         a.forget();
         assert_eq!(a.tell(n, none, 0, 50 * TURN), None);
         assert_eq!(turn(&mut a, 99), Some((10, 100)));

@@ -1,9 +1,9 @@
 //! Limits of the images behind objects, on this OSD (librbd's `rbd_qos_*` options, held by the
 //! server).
 //!
-//! An image is recognised by the names of its data objects ([`crate::owners`]). Who reads
-//! and splits its limits is the manager: it is told what images are asked for
-//! ([`ImageCeilings::demand`]) and answers with this OSD's part ([`ImageCeilings::take_shares`]).
+//! An image is recognised by the names of its data objects ([`crate::owners`]). The manager reads
+//! and splits its limits: it is told what images are asked for ([`ImageCeilings::demand`]) and
+//! answers with this OSD's part ([`ImageCeilings::take_shares`]).
 //!
 //! What an operation costs here is a comparison with the beginnings of a few names, and for data of
 //! an image a look into a table by slices of the request.
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::PoolId;
 
-/// Images that nobody used for so long are forgotten.
+/// Images that were not used for so long are forgotten.
 const IDLE_NANOS: u64 = 300_000_000_000;
 /// How often they are looked for.
 const SWEEP_NANOS: u64 = 10_000_000_000;
@@ -28,7 +28,8 @@ const IMAGES_MAX: usize = 16384;
 /// The images of a namespace by prefix.
 type Images = BTreeMap<Bytes, Limited>;
 
-/// See the module. Times are nanoseconds of the scheduler's clock.
+/// The limits of images, and the requests that wait for them. Times are nanoseconds of the
+/// scheduler's clock.
 pub struct ImageCeilings<R> {
     pools: BTreeMap<PoolId, BTreeMap<Bytes, Images>>,
     known: usize,

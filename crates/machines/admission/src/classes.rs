@@ -33,7 +33,8 @@ pub(crate) struct Counts {
     ceiling: Option<u64>,
 }
 
-/// See the module. Times are nanoseconds of the scheduler's clock.
+/// What each class of operations was promised and got. Times are nanoseconds of the scheduler's
+/// clock.
 #[derive(Default)]
 pub(crate) struct Classes {
     of: [Counts; 3],

@@ -147,7 +147,8 @@ impl Costs {
     }
 
     /// Reservations are parts of what holds. What was learned raises ceilings, and never lowers
-    /// them: who is alone on an OSD that idles must not be slowed down because of a wrong estimate.
+    /// them: a client that is alone on an idle OSD must not be slowed down because of a wrong
+    /// estimate.
     pub(crate) fn spec(&self) -> qos::MclockSpec {
         let of = |capacity: Capacity| capacity.spec(self.profile.1);
         let mut spec = of(self.applied);

@@ -21,7 +21,7 @@ const PATIENCE_NANOS: u64 = 500_000_000;
 /// ... from that of scans.
 const SCAN_PATIENCE_NANOS: u64 = 50_000_000;
 /// So many operations of a class are let into the scheduler at a time: more would be before clients
-/// who come then.
+/// that come then.
 const INSIDE_OPS_MAX: usize = 4;
 
 /// Operations that wait, with what they cost beside clients.
@@ -34,7 +34,8 @@ struct Lane {
     held: Option<u64>,
 }
 
-/// See the module. Times are in nanoseconds of the scheduler's clock.
+/// Background work that waits in front of the scheduler. Times are in nanoseconds of the
+/// scheduler's clock.
 pub(crate) struct Front {
     beside: Beside,
     auto: Option<Auto>,
@@ -169,7 +170,7 @@ impl Front {
         self.beside.clients_left(now);
     }
 
-    /// Whether clients are away, so that ceilings of background work protect nobody.
+    /// Whether clients are away, so that ceilings of background work protect none.
     #[inline]
     pub(crate) fn clients_are_away(&self, wait: bool, now: u64) -> bool {
         self.beside.is_away(wait, now)

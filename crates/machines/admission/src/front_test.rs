@@ -197,7 +197,7 @@ fn what_clients_wait_for_does_not_wait_behind_floors() {
             &config(&[("osd_op_queue", queue), ("osd_mclock_profile", "custom")]),
             start,
         );
-        // A floor that takes all there is, and whoever has it always asks for more.
+        // A floor that takes all there is, and its tenant always asks for more.
         let rate = ShareOfRate {
             each_second: 1_000_000_000,
             part: 1_000_000_000,

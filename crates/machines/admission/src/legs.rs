@@ -150,7 +150,7 @@ impl Spent {
         let (own, replicas) =
             flight.map_or_else(Default::default, |f| (f.own.unwrap_or(f.last()), f.acks));
         let last = replicas.iter().map(|(_, took)| *took).max().unwrap_or_default();
-        // Who has it last decides; what it takes to send the answer then is his.
+        // The copy that has it last decides; the time to send the answer then is its own.
         let store = if last > own { own.min(after) } else { after };
         set(Leg::Store, nanos(store).saturating_add(stalled));
         set(Leg::Replicas, nanos(after - store));
@@ -214,7 +214,7 @@ impl Times {
                 room.then(|| self.replicas.push((*osd, 0, 0)))?;
                 Some(self.replicas.len() - 1)
             });
-            // Of more of them the OSD knows what they take for everybody together.
+            // Of more of them the OSD knows what they take for all together.
             if let Some((_, count, sum)) = at.and_then(|at| self.replicas.get_mut(at)) {
                 *count += 1;
                 *sum = sum.saturating_add(nanos(*took));
@@ -238,7 +238,7 @@ impl Times {
     }
 }
 
-/// How long each OSD that has copies of groups led here takes to say that it has a change, for all
+/// How long each OSD that has copies of PGs led here takes to say that it has a change, for all
 /// tenants.
 #[derive(Debug, Default)]
 pub struct Peers(FxHashMap<OsdId, (u64, Sum)>);

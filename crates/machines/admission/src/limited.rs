@@ -1,5 +1,5 @@
-//! Whose limits the manager divides, as this OSD sees them: its part, and what was asked for
-//! meanwhile.
+//! Images with limits that the manager divides, as this OSD sees them: its part, and what was asked
+//! for meanwhile.
 
 use messages::{DemandCount, ShareOfRate};
 use qos::{Access, Ceilings, Demand, Limits, Rate, TenantId};
@@ -68,10 +68,11 @@ pub(crate) struct Told {
     pub writes: DemandCount,
 }
 
-/// See the module. Times are nanoseconds of the scheduler's clock.
+/// This OSD's part of limits, and the demand for them. Times are nanoseconds of the scheduler's
+/// clock.
 #[derive(Default)]
 pub(crate) struct Limited {
-    /// Only who has limits is a tenant of the gate.
+    /// Only images with limits are tenants of the gate.
     tenant: Option<TenantId>,
     part: Option<Part>,
     /// Came since it was last told.
@@ -107,7 +108,7 @@ impl Limited {
         self.used = now;
     }
 
-    /// Whether somebody should ask for its limits.
+    /// Whether its limits should be asked for.
     pub fn asks(&self, now: u64) -> bool {
         now.saturating_sub(self.told) >= ASK_PERIOD_NANOS
     }

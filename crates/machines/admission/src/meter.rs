@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 /// What the scheduler charged for something, until it is known what it really cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Who paid.
+    /// The class that paid.
     pub class: OpClass,
-    /// Who paid.
+    /// The tenant that paid.
     pub tenant: u64,
     /// What was paid, in the scheduler's unit.
     pub charged: u32,
@@ -106,7 +106,7 @@ struct Before {
     starting: u64,
 }
 
-/// See the module.
+/// What operations cost here, and what this OSD can do, as it is learned.
 pub struct Meter {
     begun: Instant,
     /// Looked at whether the period is over.

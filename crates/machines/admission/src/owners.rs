@@ -47,8 +47,8 @@ pub enum Part {
     Nothing,
 }
 
-/// One rule. It fits objects of its pool and namespaces whose names begin as it says, if they have
-/// a key.
+/// One rule. It fits objects of its pool and namespaces with names that begin as it says, if they
+/// have a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// What owners it finds.

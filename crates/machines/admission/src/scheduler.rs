@@ -85,7 +85,7 @@ impl<R: Request> Kinds<R> {
     }
 }
 
-/// See the module.
+/// The queue of an OSD: a scheduler, with ceilings, tenants and background work in front of it.
 pub struct OsdQueue<R> {
     kind: Kinds<R>,
     priorities: Priorities,
@@ -155,7 +155,7 @@ impl<R: Request> OsdQueue<R> {
         self.tenants.recognise(owners);
     }
 
-    /// Takes a request of a client whose image allows it.
+    /// Takes a request that its image's limits allow.
     fn admit(&mut self, op: Rc<R>, now: u64) {
         if let Some(op) = self.tenants.admit(op, now) {
             self.schedule(Work::Client(op), now);
@@ -351,9 +351,9 @@ fn waiting<R: Request>(kind: &Kinds<R>, id: u64) -> usize {
 
 impl<R: Request> OsdQueue<R> {
     /// Makes floors fit into what this OSD can do, when it was seen that they do not: the OSD does
-    /// all it can, and somebody's floor was not kept for a while. Then what floors cost together
-    /// has to be less than what there is, or debts grow for ever and others starve. An estimate
-    /// alone lowers nobody's floor, and an OSD that has time keeps all.
+    /// all it can, and a floor was not kept for a while. Then what floors cost together has to be
+    /// less than what there is, or debts grow for ever and others starve. An estimate alone lowers
+    /// no floor, and an OSD that has time keeps all.
     fn scale_floors(&mut self, saturated: bool, debt: u64, now: u64) {
         let before = self.tenants.scale();
         let behind = before < qos::AHEAD || debt >= DEBT_NANOS;

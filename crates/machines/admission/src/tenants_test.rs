@@ -1,4 +1,4 @@
-//! Whose a request is (`osd_qos_tenant`), by itself and through the scheduler that an OSD has.
+//! The tenant of a request (`osd_qos_tenant`), by itself and through the scheduler that an OSD has.
 
 use crate::plain::{self, PlainRequest};
 use crate::request::Request;
@@ -219,7 +219,7 @@ fn the_manager_does_not_wait_behind_those_whom_it_divides_promises_for() {
     assert_eq!(names, ["mgr", "a"]);
 }
 
-/// What tells of an image is the image's, so that who needs it goes with its floor and share, and
+/// What tells of an image is the image's, so that its requests go with its floor and share, and
 /// waits for no ceiling of what is written to it.
 #[test]
 fn a_header_is_its_images_and_does_not_wait_for_a_ceiling() {

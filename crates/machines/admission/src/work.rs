@@ -17,12 +17,12 @@ pub enum Work<R> {
     Background(Background),
 }
 
-/// Work of a group that no client waits for.
+/// Work of a PG that no client waits for.
 pub struct Background {
-    /// The group.
+    /// The PG.
     pub pgid: SpgId,
-    /// Which of the copies that this OSD has had of the group, one after the other: the next one
-    /// knows nothing of it.
+    /// Which of the copies that this OSD has had of the PG, one after the other: the next one knows
+    /// nothing of it.
     pub copy: u64,
     /// What to do.
     pub kind: Kind,
@@ -55,7 +55,7 @@ pub enum Kind {
     CountClones,
     /// One slice of a scan for a scrub.
     Scan(pg::ReadToken),
-    /// Remove objects of a group that goes away.
+    /// Remove objects of a PG that goes away.
     RemoveObjects(usize),
 }
 
@@ -122,7 +122,8 @@ pub trait Queue<R> {
     fn dequeue_behind(&mut self, _: Instant) -> Option<(Work<R>, Receipt)> {
         None
     }
-    /// Takes out clients' requests that need not be done here any more. That costs nobody anything.
+    /// Takes out clients' requests that need not be done here any more. That costs no tenant
+    /// anything.
     fn take_out(&mut self, gone: &dyn Fn(&R) -> bool, now: Instant) -> Vec<Rc<R>>;
     /// How much waits.
     fn len(&self) -> usize;

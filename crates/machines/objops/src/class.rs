@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::errno::Errno;
 use types::replies::{ListWatchersResponse, WatchItem};
 
-/// An operation on omap, whose arguments are its input.
+/// An operation on omap, with its arguments as its input.
 fn omap(code: OpCode, input: &impl Encode) -> Op {
     Op::with_input(code, OpArgs::default(), input.to_bytes(Features::ALL))
 }

@@ -80,7 +80,7 @@ pub struct Env<'a, R> {
     pub snapc: &'a SnapContext,
     /// Whether a snapshot was deleted and waits to be trimmed.
     pub snap_removed: &'a dyn Fn(SnapId) -> bool,
-    /// Who asks.
+    /// The client that asks.
     pub origin: &'a Origin,
     /// Watches and notifications.
     pub watch: &'a WatchEnv<'a>,
@@ -157,7 +157,7 @@ pub(crate) fn kib(bytes: usize) -> i64 {
 }
 
 impl<'a, R: ObjectReader> Exec<'a, R> {
-    /// Begins a request on an object in state `old`, whose head has `snapset`.
+    /// Begins a request on an object in state `old`, with the head's `snapset`.
     pub fn new(
         env: &'a Env<'a, R>,
         key: Bytes,
@@ -707,7 +707,7 @@ impl<'a, R: ObjectReader> Exec<'a, R> {
             return Err(Errno::EEXIST);
         }
         if !op.indata.is_empty() {
-            // A category, which nobody uses any more.
+            // A category, which no client uses any more.
             denc::Reader::new(op.indata.clone()).get::<Bytes>().map_err(|_| Errno::EINVAL)?;
         }
         self.maybe_create();

@@ -1,6 +1,6 @@
 //! What a request may do, worked out from its operations before it is queued (Ceph: `OpInfo`,
-//! `osd/osd_op_util.cc`): it decides which capabilities it needs, where it is ordered and who may
-//! serve it.
+//! `osd/osd_op_util.cc`): it decides which capabilities it needs, where it is ordered and which
+//! copies may serve it.
 
 use crate::code::{Op, OpCode, OpExt, OsdFlags};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ pub struct ClassUse {
     pub allowed_by_default: bool,
 }
 
-/// See the module.
+/// What a request does to its object.
 #[derive(Clone, Debug, Default)]
 pub struct OpInfo {
     read: bool,

@@ -133,7 +133,7 @@ impl<R: ObjectReader> Exec<'_, R> {
             let snaps: Vec<SnapId> =
                 snapc.snaps.iter().copied().take_while(|s| *s > self.snapset.seq).collect();
             let clone = self.old.oid.at(id);
-            // Whoever watches watches the head.
+            // Watchers watch the head.
             let info = ObjectInfo {
                 version: at,
                 prior_version: self.old.oi.version,

@@ -24,7 +24,7 @@ pub struct StoreReader {
 /// What cannot be read as it was written.
 #[derive(Debug, Default)]
 pub struct Damage {
-    /// Objects whose data is bad. Another copy can take its place.
+    /// Objects with bad data. Another copy can take its place.
     pub objects: BTreeSet<Key>,
     /// Why the store's own metadata cannot be read. Nothing can take its place.
     pub metadata: Option<String>,
@@ -36,7 +36,7 @@ impl StoreReader {
         StoreReader { store, coll, damage: Rc::default() }
     }
 
-    /// Whether reads found damage that nobody has taken note of yet.
+    /// Whether reads found damage that was not noted yet.
     pub fn is_damaged(&self) -> bool {
         let d = self.damage.borrow();
         !d.objects.is_empty() || d.metadata.is_some()

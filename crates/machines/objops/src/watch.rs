@@ -1,7 +1,7 @@
-//! Who watches which object, and which notification waits for whom (Ceph: `osd/Watch.cc`).
+//! The watchers of objects, and the watchers that a notification waits for (Ceph: `osd/Watch.cc`).
 //!
 //! The list of an object's watchers is in its info and outlives everything here. This is what only
-//! the group's primary knows, and only for an interval: over which connection a watcher is reached,
+//! the PG's primary knows, and only for an interval: over which connection a watcher is reached,
 //! when it was heard of, and the notifications on their way. A watcher that is in the info but not
 //! heard of since the interval began stands here without a connection.
 //!
@@ -71,7 +71,7 @@ pub struct NotifyStart {
     pub id: u64,
     /// The notifier's number for it.
     pub cookie: u64,
-    /// Seconds until it completes without those who did not answer.
+    /// Seconds until it completes without the watchers that did not answer.
     pub timeout: u32,
     /// What watchers are told.
     pub payload: Bytes,
@@ -88,7 +88,7 @@ pub struct NotifyAck {
     pub reply: Bytes,
 }
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub struct From<C> {
     /// The client.
@@ -151,7 +151,7 @@ struct Notify<C> {
     version: u64,
     payload: Bytes,
     deadline: Instant,
-    /// Who has not answered.
+    /// The watchers that have not answered.
     waiting: BTreeSet<Watcher>,
     /// Client and cookie, and what it answered.
     replies: Vec<((u64, u64), Bytes)>,
@@ -175,7 +175,7 @@ fn gid(name: EntityName) -> u64 {
     name.num as u64
 }
 
-/// The watches of one group. See the module.
+/// The watches of one PG, and the notifications that are on their way.
 pub struct Watches<C> {
     objects: BTreeMap<ObjectId, BTreeMap<Watcher, Watch<C>>>,
     notifies: BTreeMap<u64, Notify<C>>,
@@ -195,7 +195,7 @@ impl<C> Default for Watches<C> {
 }
 
 impl<C: Link + Clone> Watches<C> {
-    /// Whether nobody watches and no notification is on its way.
+    /// Whether there is no watcher and no notification on its way.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.notifies.is_empty()
     }
@@ -298,7 +298,7 @@ impl<C: Link + Clone> Watches<C> {
         true
     }
 
-    /// What a request that succeeded does to the watches of `oid`, whose user version is `version`
+    /// What a request that succeeded does to the watches of `oid`, at the user version `version`
     /// (Ceph: `do_osd_op_effects`).
     pub fn apply(
         &mut self,
@@ -351,7 +351,8 @@ impl<C: Link + Clone> Watches<C> {
             watch.deadline = None;
         }
         if !from.link.is_open() {
-            // The connection went while the request was on its way, and nobody will say so again.
+            // The connection went while the request was on its way, and that will not be told
+            // again.
             at = watch.disconnect(now).or(at);
         } else {
             let unanswered: Vec<u64> = watch.notifies.iter().copied().collect();
@@ -456,7 +457,7 @@ impl<C: Link + Clone> Watches<C> {
             }
         }
         n.replies.sort_by_key(|(key, _)| *key);
-        // Answers by client and cookie, then those who did not answer.
+        // Answers by client and cookie, then the watchers that did not answer.
         let missed: Vec<(u64, u64)> =
             n.waiting.iter().map(|(cookie, name)| (gid(*name), *cookie)).collect();
         let f = Features::ALL;
@@ -527,7 +528,7 @@ impl<C: Link + Clone> Watches<C> {
         self.due_at(any.then_some(now));
     }
 
-    /// Completes the notifications whose time is over, and returns the watches that must be taken
+    /// Completes the notifications that ran out of time, and returns the watches that must be taken
     /// out of their objects' infos: each is then either ended, or postponed, or no longer
     /// [ending](Self::is_ending).
     pub fn expire(&mut self, now: Instant) -> Vec<(ObjectId, Watcher)> {

@@ -84,8 +84,8 @@ pub enum Action {
         max: usize,
     },
     /// Another OSD wants to scrub this PG. Answer at once with
-    /// [`Event::ScrubSlot`](crate::Event::ScrubSlot): whether this OSD has a turn
-    /// (`osd_max_scrubs`). An interval change takes the turn back.
+    /// [`Event::ScrubSlot`](crate::Event::ScrubSlot): whether this OSD has a reservation
+    /// (`osd_max_scrubs`). An interval change takes the reservation back.
     ReserveScrub,
     /// That turn is given back.
     ReleaseScrub,
@@ -114,7 +114,7 @@ pub enum Action {
         max_bytes: u64,
         /// Bounds the omap rows of the chunk.
         max_omap: u64,
-        /// Clients wait for the object: it must not wait behind work that nobody waits for.
+        /// Clients wait for the object: it must not wait behind work that no client waits for.
         urgent: bool,
     },
     /// Make one part of each target's shard of an object, where copies are shards; answer with
@@ -147,7 +147,7 @@ pub enum Action {
     ReadShard {
         /// Goes into the answer.
         token: ReadToken,
-        /// What it reads.
+        /// The ranges to read.
         query: ShardQuery,
     },
     /// The answer to [`Pg::read_shard`](crate::Pg::read_shard).
@@ -156,7 +156,7 @@ pub enum Action {
         id: u64,
         /// The copy that answers.
         from: PgShard,
-        /// What it says.
+        /// The answer.
         answer: ShardAnswer,
     },
     /// There are objects to recover: queue one grant with the scheduler, and answer with
@@ -172,23 +172,22 @@ pub enum Action {
         /// About how many.
         max: usize,
     },
-    /// Recovery or a backfill wants its turn on this OSD (`osd_max_backfills`, counted apart for
-    /// PGs that this OSD leads and for others; see [`Reserver`](crate::Reserver)); answer with
+    /// Recovery or a backfill wants a reservation on this OSD (`osd_max_backfills`, counted apart
+    /// for PGs that this OSD leads and for others; see [`Reserver`](crate::Reserver)); answer with
     /// [`Event::Reserved`](crate::Event::Reserved) when it comes, and with
-    /// [`Event::Preempted`](crate::Event::Preempted) if it is taken back. A backfill for whose
-    /// objects the store is too full hears
-    /// [`Event::BackfillTooFull`](crate::Event::BackfillTooFull), and waits. An interval change
-    /// takes the wish, or the turn, back. Whoever waits or has a turn changes its priority by
-    /// asking again.
+    /// [`Event::Preempted`](crate::Event::Preempted) if it is taken back. A backfill without room
+    /// in the store hears [`Event::BackfillTooFull`](crate::Event::BackfillTooFull), and waits. An
+    /// interval change takes the request, or the reservation, back. A PG that waits for one, or has
+    /// one, changes its priority by asking again.
     Reserve {
         /// Whether another OSD leads the PG.
         target: bool,
         /// Whether this is for a backfill.
         backfill: bool,
-        /// Who has a higher one goes first.
+        /// A higher one goes first.
         priority: u8,
     },
-    /// The turns of this PG, and its wishes, are given back.
+    /// The reservations of this PG, and its wishes, are given back.
     Release,
     /// Ask the monitor to record that this OSD was alive in this epoch (Ceph: `MOSDAlive`). The
     /// answer is a map.
@@ -201,8 +200,8 @@ pub enum Action {
     /// Trim objects of this removed snapshot: list its rows of the
     /// [`snap_mapper`](crate::snap_mapper), and propose the change of each clone found. When a
     /// listing finds none, answer with [`Event::SnapTrimmed`](crate::Event::SnapTrimmed). Say
-    /// [`Event::SnapTrimStarted`](crate::Event::SnapTrimStarted) when the turn has come. Stop at an
-    /// interval change.
+    /// [`Event::SnapTrimStarted`](crate::Event::SnapTrimStarted) when the reservation has come.
+    /// Stop at an interval change.
     SnapTrim(SnapId),
     /// Remove up to this many objects of the PG's collection as background work, then answer with
     /// [`Event::ObjectsRemoved`](crate::Event::ObjectsRemoved).

@@ -54,7 +54,7 @@ pub struct Compared<'a> {
     pub rules: &'a Rules,
 }
 
-/// What differs between kinds of pools.
+/// The decisions that differ between kinds of pools.
 pub trait Backend: fmt::Debug {
     /// Whether these copies are enough to know every write that all of them were part of, and to
     /// have its content (Ceph: `IsPGRecoverablePredicate`).

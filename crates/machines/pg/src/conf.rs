@@ -22,7 +22,7 @@ pub struct PgConf {
     /// Objects of the PG in recovery at a time, not counting those that clients wait for. How many
     /// an OSD recovers ([`crate::Places`]) is for the host to say.
     pub recovery_max_active: usize,
-    /// `osd_async_recovery_min_cost`: writes that a copy must lack to recover beside the group.
+    /// `osd_async_recovery_min_cost`: writes that a copy must lack to recover beside the PG.
     pub async_recovery_min_cost: u64,
     /// `osd_recovery_max_chunk`: data bytes in one push.
     pub recovery_max_chunk: u64,

@@ -1,8 +1,8 @@
-//! Which OSD instantiates a PG that nobody has yet.
+//! Which OSD instantiates a PG that no OSD has yet.
 //!
-//! Nobody tells OSDs to create PGs: they see it in the maps. A PG is born in the first epoch in
+//! OSDs are not told to create PGs: they see it in the maps. A PG is born in the first epoch in
 //! which its pool exists and its acting set is not empty; the OSDs that act in that epoch
-//! instantiate it, however late they process the map. Whoever acts later learns of the PG from
+//! instantiate it, however late they process the map. An OSD that acts later learns of the PG from
 //! them, by a message. An OSD must have made the new PGs durable before it records that it
 //! processed the map.
 
@@ -52,7 +52,7 @@ impl UnbornPgs {
         self.waiting.clear();
     }
 
-    /// PGs that nobody could instantiate yet.
+    /// PGs that no OSD could instantiate yet.
     pub fn waiting(&self) -> &[PgId] {
         &self.waiting
     }
@@ -62,8 +62,8 @@ impl UnbornPgs {
         for &pool in pools {
             let Some(view) = map.pool(pool) else { continue };
             if let Some((_, known)) = self.pools.iter_mut().find(|(p, _)| *p == pool) {
-                // A grown pg_num is a split, not a birth: what comes out of a PG that nobody has
-                // yet, nobody has.
+                // A grown pg_num is a split, not a birth: what comes out of a PG that no OSD has
+                // yet, no OSD has.
                 let old = std::mem::replace(known, view.pg_num);
                 let unborn = self.waiting.iter().filter(|p| p.pool == pool);
                 let children: Vec<_> =
@@ -118,7 +118,7 @@ pub fn stranger(
     // to look again.
     let same_epoch = header.sent == map.epoch();
     match msg {
-        // Somebody has the PG and takes us for its primary, which we are.
+        // The sender has the PG and takes this OSD for its primary, rightly.
         PeerMsg::Notify { info, .. }
             if mapping.primary == Some(me) && info.history.epoch_created.0 > 0 =>
         {

@@ -26,7 +26,7 @@ pub enum Event {
         from: OsdId,
         /// For which PG and of which epoch it is.
         header: PeerHeader,
-        /// What it says.
+        /// The message.
         msg: PeerMsg,
     },
     /// What [`Action::Persist`](crate::Action::Persist) asked for with this token is durable, and
@@ -60,7 +60,7 @@ pub enum Event {
     ShardRead {
         /// The token of the request.
         token: ReadToken,
-        /// What was read.
+        /// The answer.
         answer: ShardAnswer,
     },
     /// Another copy could not read its shard of an object, while a client waits for it.
@@ -80,12 +80,13 @@ pub enum Event {
         /// The objects.
         listing: Listing,
     },
-    /// The turn has come ([`Action::Reserve`](crate::Action::Reserve)), or there is room again.
+    /// The reservation has come ([`Action::Reserve`](crate::Action::Reserve)), or there is room
+    /// again.
     Reserved {
         /// Whether another OSD leads the PG.
         target: bool,
     },
-    /// The turn was given to somebody with a higher priority.
+    /// The reservation was given to a PG with a higher priority.
     Preempted {
         /// Whether another OSD leads the PG.
         target: bool,
@@ -97,8 +98,8 @@ pub enum Event {
         /// Before others.
         on: bool,
     },
-    /// The store of this OSD, to which objects are copied or should be, is too full. The turn is
-    /// lost; the wish stays.
+    /// The store of this OSD, to which objects are copied or should be, is too full. The
+    /// reservation is lost; the wish stays.
     BackfillTooFull,
     /// The scheduler grants recovery of up to `max_objects` more objects
     /// (answer to [`Action::QueueRecovery`](crate::Action::QueueRecovery)).
@@ -115,21 +116,21 @@ pub enum Event {
         /// The version that it has, as its info says.
         version: Eversion,
     },
-    /// The host wants this PG scrubbed, and has a turn for it. Ends with
+    /// The host wants this PG scrubbed, and has a reservation for it. Ends with
     /// [`Action::ScrubEnded`](crate::Action::ScrubEnded), or with the interval.
     StartScrub(ScrubKind),
     /// The host does not want the scrub that goes on.
     StopScrub,
     /// The answer to [`Action::ReserveScrub`](crate::Action::ReserveScrub).
     ScrubSlot {
-        /// Whether this OSD has a turn.
+        /// Whether this OSD has a reservation.
         granted: bool,
     },
     /// The answer to [`Action::Scan`](crate::Action::Scan).
     Scanned {
         /// The token of the request.
         token: ReadToken,
-        /// What there is.
+        /// The objects of the range.
         map: ScrubMap,
     },
     /// The host's turn to trim has come (first answer to

@@ -24,7 +24,7 @@ pub struct PgInfo {
     pub log_tail: Eversion,
     /// Largest user-visible version given.
     pub last_user_version: u64,
-    /// The epoch in which this copy last took part in an activation. Whoever has the largest is
+    /// The epoch in which this copy last took part in an activation. The copy with the largest is
     /// nearest to the truth: nothing was acknowledged in later intervals without raising it on
     /// every acting OSD.
     pub last_epoch_started: Epoch,
@@ -35,7 +35,7 @@ pub struct PgInfo {
     /// The copy is being removed: it counts for nothing any more. Set before the first object goes,
     /// so that a removal that was interrupted goes on after a restart.
     pub removing: bool,
-    /// Removed snapshots whose objects are trimmed.
+    /// Removed snapshots with all objects trimmed.
     pub purged_snaps: IntervalSet,
     /// Totals as of `last_update`.
     pub stats: StatSum,
@@ -94,7 +94,7 @@ impl PgInfo {
 pub struct PgHistory {
     /// The epoch in which the PG was created.
     pub epoch_created: Epoch,
-    /// The last epoch whose activation is durable on every acting OSD.
+    /// The last epoch with an activation that is durable on every acting OSD.
     pub last_epoch_started: Epoch,
     /// First epoch of that interval.
     pub last_interval_started: Epoch,
@@ -155,7 +155,7 @@ impl PgHistory {
     }
 }
 
-/// Up to where a copy is filled (Ceph: `last_backfill`, an `hobject_t` whose maximum means
+/// Up to where a copy is filled (Ceph: `last_backfill`, an `hobject_t` with a maximum that means
 /// everything).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Backfill {

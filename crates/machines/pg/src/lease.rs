@@ -45,7 +45,7 @@ pub(crate) fn usable(d: Duration) -> Duration {
 /// later interval begins to serve for some time.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
-    /// Who may serve reads.
+    /// The copies that may serve reads.
     pub holder: PgShard,
     /// Which of its lives: when it came up.
     pub up_from: Epoch,

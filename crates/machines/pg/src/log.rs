@@ -191,7 +191,7 @@ impl PgLog {
         self.entries.get(at).filter(|e| e.entry.version.version == version)
     }
 
-    /// What is left of a trimmed request.
+    /// The dup entry of a trimmed request.
     pub fn find_dup(&self, reqid: &ReqId) -> Option<&DupEntry> {
         let version = self.dup_reqids.get(reqid)?;
         let at = self.dups.partition_point(|d| d.version < *version);

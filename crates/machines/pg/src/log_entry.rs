@@ -44,7 +44,7 @@ impl LogOp {
 #[derive(Denc, Clone, PartialEq, Eq, Debug)]
 #[denc(version = 4, compat = 4)]
 pub struct LogEntry {
-    /// What happened.
+    /// The kind of change.
     pub op: LogOp,
     /// The object.
     pub oid: ObjectId,
@@ -55,7 +55,7 @@ pub struct LogEntry {
     pub prior_version: Eversion,
     /// The object's user-visible version after.
     pub user_version: u64,
-    /// The request; default if nobody will resend it.
+    /// The request; default if it will not be sent again.
     pub reqid: ReqId,
     /// Modification time.
     pub mtime: Utime,
@@ -65,7 +65,7 @@ pub struct LogEntry {
     pub snaps: Vec<SnapId>,
     /// Result and output of each op, if the client asked for them.
     pub op_returns: Vec<(i32, Bytes)>,
-    /// The older version whose content counts again ([`LogOp::LostRevert`]).
+    /// The older version with the content that counts again ([`LogOp::LostRevert`]).
     pub reverting_to: Option<Eversion>,
     /// The shards that the change wrote, whether or not they were there; empty where copies are
     /// whole ([`crate::shards`]).

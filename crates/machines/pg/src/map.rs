@@ -87,7 +87,7 @@ pub struct PoolView {
     pub size: u32,
     /// How many replicas must take part before clients are served.
     pub min_size: u32,
-    /// `pg_num`: a PG whose seed is not below it does not exist.
+    /// `pg_num`: a PG with a seed that is not below it does not exist.
     pub pg_num: u32,
     /// The epoch in which the pool was created.
     pub created: Epoch,
@@ -115,7 +115,7 @@ pub struct Mapping {
     pub up: Members,
     /// The primary of `up`.
     pub up_primary: Option<PgShard>,
-    /// Who serves: `up`, or what `pg_temp` says.
+    /// The copies that serve: `up`, or what `pg_temp` says.
     pub acting: Members,
     /// The primary of `acting`.
     pub primary: Option<PgShard>,

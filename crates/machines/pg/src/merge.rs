@@ -63,7 +63,7 @@ pub const WHOLE: Terms<'static> = Terms { changes: &|_| true, undo: None };
 pub struct Outcome {
     /// Objects to remove from the store, if they are there.
     pub remove: BTreeSet<ObjectId>,
-    /// Objects whose missing item may have changed.
+    /// Objects of which the missing item may have changed.
     pub touched: BTreeSet<ObjectId>,
     /// Whether anything was divergent.
     pub diverged: bool,

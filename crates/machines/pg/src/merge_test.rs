@@ -64,8 +64,8 @@ fn changes(max: usize) -> impl Strategy<Value = Vec<(u8, u8)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Two merges in a row, with part of the recovery in between, leave exactly the objects missing
-    /// whose content differs from what the final log says.
+    /// Two merges in a row, with part of the recovery in between, leave exactly those objects
+    /// missing that differ in content from what the final log says.
     #[test]
     fn missing_is_what_differs(
         base in changes(8),

@@ -38,7 +38,7 @@ impl MissingSet {
         self.items.len()
     }
 
-    /// What is missing of this object.
+    /// The missing item of this object.
     pub fn get(&self, oid: &ObjectId) -> Option<&MissingItem> {
         self.items.get(oid)
     }

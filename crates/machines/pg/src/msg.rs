@@ -75,7 +75,7 @@ pub struct LogSegment {
     pub entries: Vec<LoggedRef>,
 }
 
-/// What a primary asks for.
+/// A primary's question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Query {
     /// [`PeerMsg::Notify`].
@@ -143,7 +143,7 @@ pub struct RepOp {
     pub trim_to: Eversion,
     /// Changes up to here are not taken back any more: each copy that they name has them on disk.
     pub committed: Eversion,
-    /// What to apply.
+    /// The change.
     pub payload: Payload,
     /// There is nothing to apply: the entries change nothing on the receiver, or it is being filled
     /// and lacks what the change is made to. It learns the entries; what they need of the part that
@@ -157,7 +157,7 @@ pub struct RepOp {
 pub struct Listing {
     /// All objects after the cursor that was asked for, up to and with this one, are listed.
     pub upto: Backfill,
-    /// The objects. One whose content is torn has version zero.
+    /// The objects. One with torn content has version zero.
     pub objects: BTreeMap<ObjectId, Eversion>,
     /// Of a copy that knows all shards of its objects: which version shards have, where it is
     /// another than the object's. Zero: there is none.
@@ -183,7 +183,7 @@ pub enum PeerMsg {
         /// The primary's history.
         history: PgHistory,
     },
-    /// Answer to [`Query::Info`]; also sent unasked to a new primary by whoever holds a copy.
+    /// Answer to [`Query::Info`]; also sent unasked to a new primary by OSDs that hold a copy.
     Notify {
         /// The sender's info; `last_update` zero and `epoch_created` zero if it has no copy.
         info: PgInfo,
@@ -262,9 +262,9 @@ pub enum PeerMsg {
     Trim(Eversion),
     /// The PG is clean elsewhere: the sender, its primary, does not need this copy.
     Remove,
-    /// Primary makes an OSD follow whose log cannot be brought up to date: it drops what it knows,
-    /// takes over this log, and counts as not filled at all. Objects that it has may turn out to be
-    /// right.
+    /// The primary makes an OSD follow with a log that cannot be brought up to date: it drops what
+    /// it knows, takes over this log, and counts as not filled at all. Objects that it has may turn
+    /// out to be right.
     StartBackfill {
         /// The authoritative info.
         info: PgInfo,
@@ -275,18 +275,18 @@ pub enum PeerMsg {
         /// Intervals, so that the OSD can answer for the PG later.
         past: PastIntervals,
     },
-    /// Primary asks whether the receiver's OSD has a turn for it (`osd_max_backfills`).
+    /// Primary asks whether the receiver's OSD has a reservation for it (`osd_max_backfills`).
     Reserve {
         /// The receiver is to be filled. Otherwise it acts.
         backfill: bool,
-        /// Who has a higher one goes first.
+        /// A higher one goes first.
         priority: u8,
     },
-    /// There is a turn.
+    /// There is a reservation.
     Reserved,
-    /// The turn was given to somebody with a higher priority.
+    /// The reservation was given to a PG with a higher priority.
     Revoked,
-    /// Primary gives the turn back, or does not want it any more.
+    /// Primary gives the reservation back, or does not want it any more.
     Release,
     /// The target's store is too full: the primary waits for [`PeerMsg::Reserved`].
     BackfillTooFull,
@@ -301,7 +301,7 @@ pub enum PeerMsg {
     Objects {
         /// The cursor.
         after: Backfill,
-        /// What is behind it.
+        /// The objects behind it.
         listing: Listing,
     },
     /// Primary moves the target's cursor: from now on, what is up to there is there, or in the
@@ -311,7 +311,7 @@ pub enum PeerMsg {
         upto: Backfill,
         /// What must be copied, in these versions.
         missing: Vec<(ObjectId, Eversion)>,
-        /// What must not be there.
+        /// The objects that must not be there.
         remove: Vec<ObjectId>,
     },
     /// The cursor is durable.
@@ -339,7 +339,8 @@ pub enum PeerMsg {
         /// The objects, in the versions that they should have.
         objects: Vec<(ObjectId, Eversion)>,
     },
-    /// Primary wants to scrub, and asks whether the replica's OSD has a turn (`osd_max_scrubs`).
+    /// Primary wants to scrub, and asks whether the replica's OSD has a reservation
+    /// (`osd_max_scrubs`).
     ScrubReserve,
     /// Whether it has.
     ScrubReserved {
@@ -365,7 +366,7 @@ pub enum PeerMsg {
     ScanResult {
         /// Of the question.
         id: u64,
-        /// What there is.
+        /// The objects of the range.
         map: Box<ScrubMap>,
     },
     /// A scrub is over.
@@ -382,14 +383,14 @@ pub enum PeerMsg {
     ReadShard {
         /// Goes into the answer.
         id: u64,
-        /// What it reads.
+        /// The ranges to read.
         query: Box<ShardQuery>,
     },
     /// Answer to [`PeerMsg::ReadShard`].
     ShardRead {
         /// Of the question.
         id: u64,
-        /// What the shard says.
+        /// The shard's answer.
         answer: ShardAnswer,
     },
 }

@@ -24,9 +24,9 @@ pub struct PastInterval {
 /// Intervals since the PG was last clean in which writes may have been accepted (Ceph:
 /// `PastIntervals`).
 ///
-/// Bounded: an interval whose acting set contains that of a later one is dropped, because whoever
-/// satisfies the later one satisfies it; unless an OSD of the later one lost its data between the
-/// two.
+/// Bounded: an interval is dropped if its acting set contains that of a later one, because
+/// survivors that are enough for the later one are enough for it; unless an OSD of the later one
+/// lost its data between the two.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 3, compat = 3)]
 pub struct PastIntervals {
@@ -36,8 +36,8 @@ pub struct PastIntervals {
     pub last: Epoch,
     /// The intervals, ascending.
     pub intervals: Vec<PastInterval>,
-    /// Who acted while writes may have been accepted, and until when. Peering does without those
-    /// whose intervals are trimmed; but a copy of what everybody else lacks may be there.
+    /// The copies that acted while writes may have been accepted, and until when. Peering does
+    /// without those of trimmed intervals; but an object that all others lack may be there.
     pub holders: BTreeMap<PgShard, Epoch>,
 }
 
@@ -54,7 +54,7 @@ impl PastIntervals {
         for copy in &interval.acting {
             self.note_holder(*copy, interval.last);
         }
-        // Who came with an empty store took part in the later one, and knows nothing of the
+        // An OSD that came with an empty store took part in the later one, and knows nothing of the
         // earlier.
         let knows = |old: &PastInterval, copy: &PgShard| {
             old.acting.contains(copy) && map.lost_at(copy.osd) <= old.first
@@ -73,7 +73,7 @@ impl PastIntervals {
         *self = Self::default();
     }
 
-    /// Forgets what was over before `epoch`, but not who may have copies.
+    /// Forgets what was over before `epoch`, but not which OSDs may have copies.
     pub fn trim(&mut self, epoch: Epoch) {
         self.intervals.retain(|i| i.last >= epoch);
     }

@@ -1,11 +1,11 @@
-//! How many objects an OSD recovers at a time, over all groups that it leads (Ceph:
+//! How many objects an OSD recovers at a time, over all PGs that it leads (Ceph:
 //! `osd_recovery_max_active`).
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Gives out places. A group asks for one when it has an object to recover, and gets it when there
-/// is room, in the order of asking: with several groups at work, each gets its part. What clients
-/// wait for needs no place, but takes one from others.
+/// Gives out places. A PG asks for one when it has an object to recover, and gets it when there is
+/// room, in the order of asking: with several PGs at work, each gets its part. What clients wait
+/// for needs no place, but takes one from others.
 #[derive(Debug)]
 pub struct Places<T> {
     waiting: VecDeque<T>,
@@ -13,10 +13,10 @@ pub struct Places<T> {
     total: usize,
 }
 
-/// What a group has.
+/// What a PG has.
 #[derive(Clone, Copy, Default, Debug)]
 struct Held {
-    /// Places whose objects are not begun.
+    /// Places with objects that are not begun.
     given: usize,
     /// Objects in recovery.
     active: usize,
@@ -29,14 +29,14 @@ impl<T> Default for Places<T> {
 }
 
 impl<T: Copy + Ord> Places<T> {
-    /// A group wants a place. Who waits already keeps its turn.
+    /// A PG wants a place. One that waits already keeps its turn.
     pub fn ask(&mut self, group: T) {
         if !self.waiting.contains(&group) {
             self.waiting.push_back(group);
         }
     }
 
-    /// The next group that gets a place, if there are fewer than so many objects under recovery.
+    /// The next PG that gets a place, if there are fewer than so many objects under recovery.
     pub fn next(&mut self, most: usize) -> Option<T> {
         if self.total >= most.max(1) {
             return None;
@@ -46,18 +46,17 @@ impl<T: Copy + Ord> Places<T> {
         Some(group)
     }
 
-    /// A group uses a place that it was given: what it begins now is told with
-    /// [`Places::set_active`].
+    /// A PG uses a place that it was given: what it begins now is told with [`Places::set_active`].
     pub fn used(&mut self, group: T) {
         self.change(group, |held| held.given = held.given.saturating_sub(1));
     }
 
-    /// A group recovers so many objects.
+    /// A PG recovers so many objects.
     pub fn set_active(&mut self, group: T, active: usize) {
         self.change(group, |held| held.active = active);
     }
 
-    /// A group is gone.
+    /// A PG is gone.
     pub fn leave(&mut self, group: T) {
         self.waiting.retain(|g| *g != group);
         self.change(group, |held| *held = Held::default());
@@ -116,8 +115,8 @@ mod tests {
         assert_eq!(p.next(5), None);
         p.set_active(1, 4);
         assert_eq!(p.next(5), Some(2));
-        // A place that leads to nothing, a group that left before it used its own, and one that
-        // uses none that it has.
+        // A place that leads to nothing, a PG that left before it used its own, and one that uses
+        // none that it has.
         p.used(2);
         p.leave(1);
         p.used(3);

@@ -9,28 +9,28 @@ use crate::info::PgHistory;
 use crate::map::{MapView, Mapping};
 use crate::past_intervals::PastIntervals;
 
-/// Whom a primary must ask before it may decide (Ceph: `PastIntervals::PriorSet`).
+/// The copies that a primary must ask before it may decide (Ceph: `PastIntervals::PriorSet`).
 ///
-/// A write was acknowledged only after every acting copy of its interval had its part of it. Of each
-/// interval that may have taken writes there must be survivors that are enough
+/// A write was acknowledged only after every acting copy of its interval had its part of it. Of
+/// each interval that may have taken writes there must be survivors that are enough
 /// ([`Backend::recoverable`]): in a replicated pool, any one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PriorSet {
-    /// Copies to ask, all of them on OSDs that are up, and since when: one whose OSD restarts must
-    /// be asked again.
+    /// Copies to ask, all of them on OSDs that are up, and since when: after a restart of its OSD a
+    /// copy must be asked again.
     pub probe: BTreeMap<PgShard, Epoch>,
     /// OSDs that would be asked if they were up.
     pub down: BTreeSet<OsdId>,
-    /// Those of them for which intervals have too few survivors, with the epoch at which their data was
-    /// last declared lost: when one starts, or is declared lost, the set is another.
+    /// Those of them for which intervals have too few survivors, with the epoch at which their data
+    /// was last declared lost: when one starts, or is declared lost, the set is another.
     pub blocked_by: BTreeMap<OsdId, Epoch>,
     /// Of some interval too few can be asked, and others may come back.
     pub blocked: bool,
 }
 
 impl PriorSet {
-    /// Works the set out. Intervals before `last_epoch_started` do not matter: whoever took part in
-    /// that activation knows what was before it.
+    /// Works the set out. Intervals before `last_epoch_started` do not matter: a copy that took
+    /// part in that activation knows what was before it.
     pub fn build(
         map: &dyn MapView,
         backend: &dyn Backend,
@@ -48,7 +48,7 @@ impl PriorSet {
                 let osd = copy.osd;
                 if map.is_up(osd) {
                     set.probe.insert(copy, map.up_from(osd));
-                    // Who lost its data since then cannot vouch for it, though it is up.
+                    // An OSD that lost its data since then cannot vouch for it, though it is up.
                     if map.lost_at(osd) <= interval.first {
                         survivors.push(copy);
                     }

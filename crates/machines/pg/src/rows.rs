@@ -97,7 +97,7 @@ pub enum LoadError {
     },
 }
 
-/// What the rows say.
+/// A PG as its rows have it.
 #[derive(Debug)]
 pub struct Loaded {
     /// `info` with `fast` applied.

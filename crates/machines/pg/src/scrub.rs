@@ -25,7 +25,7 @@ pub(crate) const OI_ATTR: &[u8] = b"_";
 /// Attribute of a head with its snap set.
 const SS_ATTR: &[u8] = b"snapset";
 
-/// What one copy has of an object.
+/// An object in one copy.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 2, compat = 2)]
 pub struct ScrubObject {
@@ -49,7 +49,7 @@ pub struct ScrubObject {
     pub fold: Option<Bytes>,
 }
 
-/// What one copy has in a range.
+/// The objects of a range in one copy.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 1, compat = 1)]
 pub struct ScrubMap {
@@ -77,13 +77,13 @@ pub struct Repairable {
     pub oid: ObjectId,
     /// The version of the good copy.
     pub version: Eversion,
-    /// Whose copies are not there.
+    /// The OSDs without a copy.
     pub missing: Vec<PgShard>,
-    /// Whose copies are bad.
+    /// The OSDs with a bad copy.
     pub bad: Vec<PgShard>,
 }
 
-/// What was found in a range.
+/// The findings of a range.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Found {
     /// Errors that sizes and attributes show.
@@ -92,9 +92,9 @@ pub struct Found {
     pub deep_errors: u64,
     /// For clients that ask.
     pub objects: Vec<(ObjectId, InconsistentObject)>,
-    /// The same for objects whose clones do not fit.
+    /// The same for objects with clones that do not fit.
     pub snapsets: Vec<(ObjectId, InconsistentSnapset)>,
-    /// What can be repaired.
+    /// The copies that can be repaired.
     pub repairable: Vec<Repairable>,
     /// Lines for the cluster log.
     pub lines: Vec<String>,

@@ -70,7 +70,7 @@ pub fn lateness(now: Utime, history: &PgHistory, rules: &Rules) -> f64 {
 const LATE: f64 = 0.25;
 
 /// In how many scrubs an OSD takes part at the same time that has `most` turns (`osd_max_scrubs`)
-/// and whose latest group is late by this part of its interval: up to `factor` times as many. Those
+/// and a latest PG that is late by this part of its interval: up to `factor` times as many. Those
 /// beyond `most` are for what is late alone, so that an OSD goes back by itself when nothing is.
 pub fn turns(most: usize, factor: f64, lateness: f64) -> usize {
     let most = most.max(1);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!((of(2, 1.0), of(0, 3.0)[5]), ([2; 6], 3), "switched off; one turn at least");
     }
 
-    /// Sixty groups of one OSD whose scrubs take `hours` each; `factor` as the option. Returns the
+    /// Sixty PGs of one OSD with scrubs of `hours` each; `factor` as the option. Returns the
     /// greatest lateness and the most scrubs at a time of the second half of `days`.
     fn weeks(factor: f64, days: u32, hours: impl Fn(u32) -> u32) -> (f64, usize) {
         let r = Rules { deep_randomize: 0.0, ..rules() };

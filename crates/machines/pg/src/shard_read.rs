@@ -5,7 +5,7 @@ use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use types::{Eversion, ObjectId};
 
-/// What a primary reads of a shard.
+/// The ranges and attributes that a primary reads of a shard.
 #[derive(Denc, Clone, PartialEq, Eq, Debug, Default)]
 #[denc(version = 1, compat = 1)]
 pub struct ShardQuery {
@@ -27,7 +27,7 @@ pub struct ShardQuery {
     pub urgent: bool,
 }
 
-/// What was read of a shard.
+/// Bytes and attributes that were read of a shard.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ShardBytes {
     /// The shard's version.
@@ -48,7 +48,7 @@ pub struct ShardBytes {
     pub omap_more: bool,
 }
 
-/// What a shard answers.
+/// A shard's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ShardAnswer {
     /// What was asked for.

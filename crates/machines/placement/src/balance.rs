@@ -1,8 +1,8 @@
 //! Proposals of upmaps that even a cluster out.
 //!
-//! Each proposal moves one copy of one group from an OSD that has more than its part to one that
-//! has less, and both are nearer to their part afterwards: the largest deviation never grows, and
-//! the sum of squares always shrinks. So repeated use ends.
+//! Each proposal moves one copy of one PG from an OSD that has more than its part to one that has
+//! less, and both are nearer to their part afterwards: the largest deviation never grows, and the
+//! sum of squares always shrinks. So repeated use ends.
 
 use crate::upmap::{Trial, Upmap};
 use crate::{Stats, stats::groups};
@@ -33,7 +33,7 @@ pub struct Bounds {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// The group.
+    /// The PG.
     pub pg: PgId,
     /// Its new upmap; empty to take away the one that it has.
     pub upmap: Upmap,
@@ -126,8 +126,8 @@ fn portions(map: &OsdMap, pools: &[PoolId], measure: Measure) -> Vec<Vec<PoolId>
     by_rule.into_values().collect()
 }
 
-/// Proposes changes, for these pools in this order. Only groups that are `movable` move, and each
-/// only once. No OSD is burdened above the map's backfillfull ratio, even if nothing leaves it
+/// Proposes changes, for these pools in this order. Only PGs that are `movable` move, and each only
+/// once. No OSD is burdened above the map's backfillfull ratio, even if nothing leaves it
 /// meanwhile.
 pub fn propose(
     map: &OsdMap,

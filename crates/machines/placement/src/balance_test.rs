@@ -24,7 +24,7 @@ const SHAPES: [Shape; 4] = [
     },
 ];
 
-/// Moves the bytes of a group to where it is placed.
+/// Moves the bytes of a PG to where it is placed.
 fn moved(stats: &Stats, before: &OsdMap, after: &OsdMap, pg: PgId) -> Stats {
     let mut stats = stats.clone();
     let bytes = stats.copy_bytes(before, pg);

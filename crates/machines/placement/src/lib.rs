@@ -3,7 +3,7 @@
 //!
 //! Everything here is a function of a map and of what is known of it. Nothing does I/O.
 //!
-//! * [`upmap`] -- the upmap of one group, and the one that gives a wanted placement;
+//! * [`upmap`] -- the upmap of one PG, and the one that gives a wanted placement;
 //! * [`balance`] -- proposals of upmaps;
 //! * [`eval`] -- scores of a distribution, as `ceph balancer eval` shows them;
 //! * [`movement`] -- movement of data as a job;

@@ -211,7 +211,7 @@ impl Edits {
 #[error("{0}")]
 pub struct Stop(pub String);
 
-/// A group on its way.
+/// A PG on its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct Moving {
@@ -245,10 +245,10 @@ pub struct Job {
     pub changed: bool,
     /// What takes it back.
     pub reverse: Change,
-    /// Upmaps of all groups that the job touched, as they were before.
+    /// Upmaps of all PGs that the job touched, as they were before.
     pub before: BTreeMap<PgId, Upmap>,
-    /// What is left to do: the upmaps that groups get. Groups that leave OSDs have empty ones here;
-    /// where they go is decided when they go.
+    /// What is left to do: the upmaps that PGs get. PGs that leave OSDs have empty ones here; where
+    /// they go is decided when they go.
     pub todo: BTreeMap<PgId, Upmap>,
     /// What is on its way.
     pub moving: BTreeMap<PgId, Moving>,
@@ -266,7 +266,7 @@ pub struct Job {
     pub moved: u64,
     /// Maps that it made.
     pub maps: u64,
-    /// Groups that could not be brought to where they should be.
+    /// PGs that could not be brought to where they should be.
     pub skipped: u64,
     /// What it waits for.
     pub note: String,
@@ -279,9 +279,9 @@ pub struct Look<'a> {
     pub map: &'a OsdMap,
     /// What is known of data.
     pub stats: &'a Stats,
-    /// Groups that are not active and clean.
+    /// PGs that are not active and clean.
     pub unclean: &'a BTreeSet<PgId>,
-    /// How many groups each OSD acts for.
+    /// How many PGs each OSD acts for.
     pub acting: &'a BTreeMap<OsdId, u32>,
     /// All OSDs that are up have told what they have with this map or a later one.
     pub told: Epoch,
@@ -329,7 +329,7 @@ fn show(osds: &[OsdId]) -> String {
     format!("[{}]", names.join(","))
 }
 
-/// Which OSDs leave a group's placement, and which come.
+/// Which OSDs leave a PG's placement, and which come.
 pub(crate) fn shift(replicated: bool, was: &[OsdId], is: &[OsdId]) -> (Vec<OsdId>, Vec<OsdId>) {
     if replicated {
         let not_in = |a: &[OsdId], b: &[OsdId]| {
@@ -349,7 +349,7 @@ struct Batch<'a> {
     look: Look<'a>,
     trial: Trial,
     limits: Limits,
-    /// Groups that move, by OSD, and bytes that come.
+    /// PGs that move, by OSD, and bytes that come.
     busy: BTreeMap<OsdId, (u32, u64)>,
     count: u32,
     chosen: BTreeMap<PgId, (Upmap, Moving)>,
@@ -362,7 +362,7 @@ impl Batch<'_> {
         self.count >= self.limits.pgs
     }
 
-    /// Whether a group may go now. An OSD that it comes to must be up, and have room for all that
+    /// Whether a PG may go now. An OSD that it comes to must be up, and have room for all that
     /// comes.
     fn may(&mut self, pg: PgId, from: &[OsdId], to: &[OsdId]) -> bool {
         let bytes = self.look.stats.copy_bytes(self.look.map, pg);
@@ -382,7 +382,7 @@ impl Batch<'_> {
         !from.iter().chain(to).any(busy)
     }
 
-    /// A group is on its way already.
+    /// A PG is on its way already.
     fn note(&mut self, m: &Moving) {
         for osd in m.from.iter().chain(&m.to) {
             self.busy.entry(*osd).or_default().0 += 1;
@@ -418,7 +418,7 @@ impl Batch<'_> {
         self.chosen.insert(pg, (upmap, Moving { epoch: self.look.next, bytes, from, to }));
     }
 
-    /// Gives a group this upmap, if it may go now. An error if it never may.
+    /// Gives a PG this upmap, if it may go now. An error if it never may.
     fn put(&mut self, pg: PgId, upmap: &Upmap) -> Result<bool, Refused> {
         let was = self.trial.map.pg_to_raw_upmap(pg);
         let before = Upmap::of(&self.trial.map, pg);
@@ -433,8 +433,8 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    /// Brings a group away from OSDs: to where CRUSH has it without them, if that is allowed, or
-    /// else to the emptiest OSDs that are.
+    /// Brings a PG away from OSDs: to where CRUSH has it without them, if that is allowed, or else
+    /// to the emptiest OSDs that are.
     fn leave(&mut self, pg: PgId, leaving: &BTreeSet<OsdId>, without: &OsdMap) -> bool {
         let was = self.trial.map.pg_to_raw_upmap(pg);
         let crush = without.pg_to_raw_osds(pg);
@@ -628,7 +628,7 @@ impl Job {
         Ok(without)
     }
 
-    /// Whether every group can leave, as far as the rule says.
+    /// Whether every PG can leave, as far as the rule says.
     fn feasible(&self, map: &OsdMap) -> Result<(), Stop> {
         let without = self.without(map)?;
         for pg in self.todo.keys() {
@@ -1033,7 +1033,7 @@ pub struct Plan {
     pub peak: BTreeMap<OsdId, f64>,
     /// Why it does not reach its goal, as things are.
     pub stuck: Option<String>,
-    /// Groups that stay where they are although they should not.
+    /// PGs that stay where they are although they should not.
     pub skipped: u64,
 }
 

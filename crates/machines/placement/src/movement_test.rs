@@ -17,7 +17,7 @@ const SHAPES: [Shape; 3] = [
     Shape { racks: 4, hosts: 1, osds: 3, pools: &[(2, 32), (3, 32)], erasure: false, mixed: true },
 ];
 
-/// A cluster in which a job runs. A group that moves takes room at both ends until it has arrived.
+/// A cluster in which a job runs. A PG that moves takes room at both ends until it has arrived.
 struct World {
     map: OsdMap,
     stats: Stats,

@@ -24,15 +24,15 @@ pub struct Holds {
 /// What is known of data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// By group.
+    /// By PG.
     pub groups: BTreeMap<PgId, Holds>,
     /// By OSD; OSDs that did not report are missing.
     pub usage: BTreeMap<OsdId, Usage>,
 }
 
 impl Stats {
-    /// Bytes of a group that one OSD of it has: all in a replicated pool, a shard in an
-    /// erasure-coded one.
+    /// Bytes of a PG that one OSD of it has: all in a replicated pool, a shard in an erasure-coded
+    /// one.
     pub fn copy_bytes(&self, map: &OsdMap, pg: PgId) -> u64 {
         let bytes = self.groups.get(&pg).map_or(0, |h| h.bytes);
         match map.pool(pg.pool) {
@@ -53,7 +53,7 @@ impl Stats {
     }
 }
 
-/// All groups of a pool.
+/// All PGs of a pool.
 pub fn groups(map: &OsdMap, pool: PoolId) -> impl Iterator<Item = PgId> + use<> {
     let pg_num = map.pool(pool).map_or(0, |p| p.pg_num);
     (0..pg_num).map(move |seed| PgId { pool, seed })

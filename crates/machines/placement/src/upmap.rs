@@ -4,8 +4,8 @@ use denc_derive::Denc;
 use types::osdmap::{RuleWeights, UpmapFault};
 use types::{OsdId, OsdMap, PgId};
 
-/// How a group is placed by hand (Ceph: `pg_upmap` and `pg_upmap_items` of the OSD map). Empty is
-/// not at all.
+/// How a PG is placed by hand (Ceph: `pg_upmap` and `pg_upmap_items` of the OSD map). Empty is not
+/// at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct Upmap {
@@ -16,7 +16,7 @@ pub struct Upmap {
 }
 
 impl Upmap {
-    /// That of a group.
+    /// That of a PG.
     pub fn of(map: &OsdMap, pg: PgId) -> Upmap {
         Upmap {
             whole: map.pg_upmap.get(&pg).cloned().unwrap_or_default(),
@@ -29,7 +29,7 @@ impl Upmap {
         self.whole.is_empty() && self.items.is_empty()
     }
 
-    /// Gives it to a group.
+    /// Gives it to a PG.
     pub fn put(&self, map: &mut OsdMap, pg: PgId) {
         if self.whole.is_empty() {
             map.pg_upmap.remove(&pg);
@@ -43,8 +43,8 @@ impl Upmap {
         }
     }
 
-    /// The upmap that places a group on these OSDs, in a map that has room for the attempt: its
-    /// upmap of the group is another one afterwards. `None` if there is none that does.
+    /// The upmap that places a PG on these OSDs, in a map that has room for the attempt: its upmap
+    /// of the PG is another one afterwards. `None` if there is none that does.
     pub fn placing(map: &mut OsdMap, pg: PgId, wanted: &[OsdId]) -> Option<Upmap> {
         let replicated = map.pool(pg.pool)?.is_replicated();
         let size = usize::from(map.pool(pg.pool)?.size);
@@ -97,8 +97,8 @@ impl Trial {
         Trial { map, weights: RuleWeights::default() }
     }
 
-    /// Places a group on these OSDs if an upmap does and the pool's rule allows it. The map stays
-    /// as it is otherwise.
+    /// Places a PG on these OSDs if an upmap does and the pool's rule allows it. The map stays as
+    /// it is otherwise.
     pub fn place(&mut self, pg: PgId, wanted: &[OsdId]) -> Result<Upmap, Refused> {
         let before = Upmap::of(&self.map, pg);
         let tried = match Upmap::placing(&mut self.map, pg, wanted) {
@@ -117,12 +117,12 @@ impl Trial {
         tried
     }
 
-    /// Whether the rule allows a group's upmap.
+    /// Whether the rule allows a PG's upmap.
     pub fn is_sound(&mut self, pg: PgId) -> bool {
         self.map.check_upmap(pg, &mut self.weights).is_ok()
     }
 
-    /// Gives a group this upmap if the pool's rule allows it and all of it is of use.
+    /// Gives a PG this upmap if the pool's rule allows it and all of it is of use.
     pub fn put(&mut self, pg: PgId, upmap: &Upmap) -> Result<(), Refused> {
         let before = Upmap::of(&self.map, pg);
         upmap.put(&mut self.map, pg);
@@ -137,7 +137,7 @@ impl Trial {
     }
 }
 
-/// Why a group is not placed somewhere.
+/// Why a PG is not placed somewhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Upmaps do not express it.

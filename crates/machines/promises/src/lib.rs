@@ -22,7 +22,7 @@ use types::{OsdId, PoolId};
 pub const SIGN_OF_LIFE: f64 = 2.0;
 /// Specifications are read again after so many seconds.
 const FRESH: f64 = 2.0;
-/// Who leads groups is looked at again after so many seconds.
+/// Seconds after which the primaries of PGs are looked up again.
 const SERVING: f64 = 1.0;
 /// Over about so many seconds demand is smoothed.
 const SMOOTHING: f64 = 0.5;
@@ -31,20 +31,20 @@ const SMOOTHING: f64 = 0.5;
 const KEPT: f64 = 1.15;
 /// What waits for a floor that is missed altogether is to be done within so many seconds.
 const DRAIN: f64 = 0.1;
-/// OSDs tell what they are asked for at least once a second; who did not for so long is asked for
-/// nothing.
+/// OSDs report their demand at least once a second. After so many seconds of silence an OSD counts
+/// as one without demand.
 const STALE: f64 = 2.5;
-/// Of an OSD that is asked for nothing while others are, what it counts for floors fades within
-/// about so many seconds. Who stop within this time stop together.
+/// The weight of an OSD without demand, beside others with demand, fades from floors within about
+/// so many seconds. Tenants' demand that ends on several OSDs within this time ends together.
 const FADING: f64 = 0.1;
 const TOGETHER: f64 = 0.3;
 /// An OSD that rests is left out when it counts for less than this part of all that a tenant's
 /// floor is divided by.
 const FADED: f64 = 0.005;
-/// An OSD that had to do with groups of a pool and is gone is expected back for so long: it is told
-/// of the pool's tenants when it comes, ...
+/// An OSD that had to do with PGs of a pool and is gone is expected back for so long: it is told of
+/// the pool's tenants when it comes, ...
 const EXPECTED: f64 = 600.0;
-/// ... and has so long, once it is up, to be part of groups again.
+/// ... and has so long, once it is up, to be part of PGs again.
 const BACK: f64 = 10.0;
 /// A manager that has just begun listens for so long: parts that OSDs have from another one hold
 /// meanwhile, and those that were heard first do not get everything.
@@ -178,9 +178,9 @@ impl Tenant {
         (1.0 - kept).max(0.0)
     }
 
-    /// Nothing is asked of an OSD any more. A tenant that stops everywhere finds its floor as it
-    /// left it: whoever begins again would else wait until all his OSDs have told so, and been
-    /// told. True if it is news.
+    /// The demand on an OSD ends. A tenant that stops everywhere finds its floor as it left it;
+    /// otherwise its next operations would wait until all its OSDs have reported and been told.
+    /// True if it is news.
     fn rest(&mut self, osd: OsdId, now: f64) -> bool {
         let keeps = self.has_floor();
         match self.members.get_mut(&osd) {
@@ -198,7 +198,7 @@ impl Tenant {
     /// Those that rest fade while others are asked, until nothing is left that counts.
     fn fade(&mut self, now: f64) {
         if self.members.values().all(|m| m.rests) {
-            // They stopped together, and told one after the other. Time in which nobody asks does
+            // They stopped together, and reported one after the other. Time without any demand does
             // not count.
             for m in self.members.values_mut() {
                 m.heard = now;
@@ -241,9 +241,9 @@ impl Tenant {
 /// The OSDs that serve a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Serving {
-    /// They lead groups of it: rates are divided over them.
+    /// They lead PGs of it: rates are divided over them.
     pub leads: BTreeSet<OsdId>,
-    /// They have to do with its groups, leading ones among them. Each of them may lead one in a
+    /// They have to do with its PGs, leading ones among them. Each of them may lead one in a
     /// moment, so it knows the pool's tenants.
     pub acts: BTreeSet<OsdId>,
 }
@@ -259,7 +259,7 @@ impl From<BTreeSet<OsdId>> for Serving {
 #[derive(Default)]
 struct Group {
     serving: Serving,
-    /// Of those, who are gone or have just come back; until when they count.
+    /// Those that are gone or have just come back, and until when they count.
     expected: BTreeMap<OsdId, f64>,
     /// What OSDs are told of the number of those that lead.
     members: u32,
@@ -272,8 +272,8 @@ struct Group {
 }
 
 impl Group {
-    /// Takes who serves now; true if those are others than before. One that is down but still there
-    /// stops, and may be back soon.
+    /// Takes the OSDs that serve; true if those are others than before. One that is down but still
+    /// there stops, and may be back soon.
     fn serve(
         &mut self,
         mut now_serving: Serving,
@@ -310,14 +310,14 @@ impl Group {
     }
 }
 
-/// See the module. Times are seconds.
+/// The manager's division of promises over OSDs. Times are seconds.
 #[derive(Default)]
 pub struct Tenants {
     tenants: BTreeMap<TenantNumber, Tenant>,
     groups: BTreeMap<Option<PoolId>, Group>,
     /// Counts changes of what tenants are promised.
     version: u64,
-    /// What of each group an OSD knows.
+    /// What of each PG an OSD knows.
     known: BTreeMap<OsdId, BTreeMap<Option<PoolId>, u64>>,
     /// OSDs with new connections: what was sent on the former may be lost.
     anew: BTreeSet<OsdId>,
@@ -399,7 +399,7 @@ impl Tenants {
         let news = self.version != before;
         self.news |= news;
         if news {
-            // Who serves new ones is to be seen now.
+            // The OSDs that serve new pools are looked up at once.
             self.looked = 0.0;
         }
         for ((osd, _), (demand, at)) in std::mem::take(&mut self.early) {
@@ -452,8 +452,8 @@ impl Tenants {
         for d in demand {
             let Some(t) = self.tenants.get_mut(&d.number) else { continue };
             if d.ops == 0 && d.waiting_ops == 0 && d.queued_ops == 0 {
-                // Whoever writes with one operation at a time goes from OSD to OSD: the next one
-                // needs the part at once.
+                // A client with one operation at a time goes from OSD to OSD: the next one needs
+                // the part at once.
                 t.fade(now);
                 if t.rest(osd, now) {
                     urgent |= t.members.values().any(|m| !m.rests && m.waits[0] > 0.0);
@@ -469,7 +469,7 @@ impl Tenants {
         urgent
     }
 
-    /// The OSD map is another one: these OSDs are up, and others may lead groups now.
+    /// The OSD map is another one: these OSDs are up, and others may lead PGs now.
     pub fn map_changed(&mut self, up: BTreeSet<OsdId>) {
         self.up = up;
         self.looked = 0.0;
@@ -497,7 +497,7 @@ impl Tenants {
         self.anew.insert(osd);
     }
 
-    /// Looks at everything: who serves, who is silent.
+    /// Looks at everything: which OSDs serve, and which are silent.
     fn look<S: Into<Serving>>(&mut self, now: f64, mut serving: impl FnMut(PoolId) -> S) {
         self.looked = now;
         let (here, up) = (&self.here, &self.up);
@@ -530,7 +530,7 @@ impl Tenants {
                 }
             }
         }
-        // Who knew of tenants of a pool that nobody serves is told all anew.
+        // An OSD that knew of tenants of a pool without serving OSDs is told all anew.
         self.groups.retain(|_, g| !g.tenants.is_empty() || !g.serving.acts.is_empty());
         for (number, t) in &mut self.tenants {
             let silent: Vec<OsdId> = t
@@ -609,7 +609,7 @@ impl Tenants {
                 continue;
             }
             let Some(group) = self.groups.get(&t.resolved.whose.pool) else { continue };
-            // Who does not serve but was asked counts, too.
+            // An OSD that does not serve but had demand counts, too.
             let members = group.members.max(t.members.len() as u32);
             let standing = Fraction::standing(members);
             t.fade(now);
@@ -625,8 +625,8 @@ impl Tenants {
                 }
             }
             // An OSD that is gone may still be there for clients, so of ceilings it keeps its part
-            // for a while. A floor that nobody asks for takes nothing from anybody: others have it
-            // at once. What waits where nobody leads any more is asked for elsewhere.
+            // for a while. A floor without demand takes nothing from others, which have it at once.
+            // Requests that wait on an OSD that is not the primary any more are sent elsewhere.
             let counts = |osd: &OsdId| self.here.contains(osd) && group.serving.leads.contains(osd);
             let missed = t.missed(counts);
             let all = t.members.iter().fold([0.0; 3], |[ops, bytes, floor], (osd, m)| {
@@ -645,8 +645,8 @@ impl Tenants {
                     (*osd, part, news)
                 });
             let parts: Vec<(OsdId, [Fraction; 3], bool)> = divided.collect();
-            // Who is told that it has more has it from others. They must know, or they have more
-            // than the ceiling together.
+            // An OSD that gets more has it from others. Those must know, or all have more than the
+            // ceiling together.
             let exceed =
                 [0, 1].map(|i| {
                     let told =
@@ -660,7 +660,7 @@ impl Tenants {
                 let gives = |i: usize| exceed[i] && m.told.is_some_and(|told| told[i] > part[i]);
                 match m.told {
                     Some(told) if told == part => {}
-                    // What nobody asks for may be old.
+                    // A part without demand may be old.
                     Some(told) if !settle && m.rests && told[..2] == part[..2] => {
                         self.unsettled.insert(number);
                     }
@@ -682,8 +682,8 @@ impl Tenants {
         }
     }
 
-    /// Divides anew; what there is to tell the OSDs that can be told. `serving` says who serves a
-    /// pool.
+    /// Divides anew; what there is to tell the OSDs that can be told. `serving` says which OSDs
+    /// serve a pool.
     pub fn round<S: Into<Serving>>(
         &mut self,
         now: f64,
@@ -827,8 +827,7 @@ mod tests {
         t.handle_demand(OsdId(0), &[TenantDemand { millis: 1000, ..asked("a", 104) }], 2.6);
         assert!(t.round(2.6, &here, osds).is_empty());
         assert!(part(&t.round(3.5, &here, osds), 0).is_some_and(|p| (487..515).contains(&p)));
-        // Who says that he is asked for nothing gives his part back at once, and who says nothing,
-        // soon.
+        // An OSD that reports no demand gives its part back at once, and a silent one soon.
         t.handle_demand(OsdId(1), &[asked("a", 0)], 3.6);
         let told = t.round(3.6, &here, osds);
         assert_eq!((part(&told, 0), part(&told, 1)), (Some(956), Some(16)));
@@ -889,7 +888,7 @@ mod tests {
         };
         assert_eq!(begins(&[0, 1, 2], 1.2), Some(1.5));
         assert_eq!(begins(&[0, 1], 9.0), Some(1.5));
-        // One of them does not come, and nobody knows yet who is up.
+        // One of them does not come, and it is not known yet which OSDs are up.
         assert_eq!([begins(&[0, 1, 2], 9.0), begins(&[], 1.0)], [Some(2.4), Some(2.4)]);
     }
 
@@ -918,7 +917,7 @@ mod tests {
             turn(&mut t, &mut last, &all);
         }
         assert_eq!(last.values().map(|p| p.0).collect::<Vec<_>>(), [599, 299, 99]);
-        // One after the other has nothing to do any more, and then nobody for a long time.
+        // One after the other has nothing to do any more, and then none has for a long time.
         for i in 0..3 {
             all[i].1 = 0;
             turn(&mut t, &mut last, &all[i..=i]);
@@ -940,8 +939,8 @@ mod tests {
             turn(&mut t, &mut last, &[(2, 50)]);
         }
         assert!(last[&2].0 >= 995, "{last:?}");
-        // That an OSD has a floor that nobody asks it for takes nothing from anybody; it begins
-        // with an even part.
+        // The floor of an OSD without demand takes nothing from others; it begins with an even
+        // part.
         assert_eq!((last[&0].0, last[&1].0), (333, 333));
     }
 
@@ -1026,7 +1025,7 @@ mod tests {
             );
         }
         assert!(told[&OsdId(3)].tenants.is_empty());
-        // Another one leads: nobody has to be told of anything.
+        // Another OSD is primary: there is nothing to tell.
         let told = t.round(2.5, &here, |_| Serving {
             leads: [OsdId(1)].into(),
             acts: [0, 1, 2].map(OsdId).into(),
@@ -1084,7 +1083,7 @@ mod tests {
         );
         // What cannot be read leaves all as it was.
         assert!(!t.take(None, 5.0) && !t.is_empty());
-        // Who has begun anew is told everything.
+        // An OSD that has begun anew is told everything.
         t.forget_told(OsdId(1));
         let told = t.round(5.0, &here, osds);
         assert!(

@@ -1,15 +1,15 @@
 //! Specifications of quality of service: what operators write, and what it means.
 //!
 //! A specification is kept with the monitors under `qos/spec/SELECTOR`, as JSON. The selector says
-//! whose it is:
+//! which tenant it is of:
 //!
 //! | selector | tenant |
 //! | --- | --- |
 //! | `POOL` | a pool with all its namespaces |
 //! | `POOL/NAMESPACE` | a namespace |
-//! | `POOL/NAMESPACE/IMAGE` | an image; each image that a pattern with `*` or `?` fits is a tenant. The namespace may be empty |
+//! | `POOL/NAMESPACE/IMAGE` | images that a pattern with `*` or `?` fits, each a tenant; `NAMESPACE` may be empty |
 //! | `client.NAME` | a client, whatever it uses |
-//! | `@NAME` | nobody: a template for `like` |
+//! | `@NAME` | none: a template for `like` |
 
 use qos::{Limits, Rate, TenantSpec};
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub enum SpecError {
     Template(String),
 }
 
-/// Whose a specification is.
+/// The tenant of a specification.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Selector {
     /// A template.

@@ -10,7 +10,7 @@ use std::process::Command;
 const CLASS: OpClass = OpClass::Client;
 const ROUNDS: u64 = 200_000;
 
-/// Two operations of each tenant wait, and whoever was served comes back, `rounds` times.
+/// Two operations of each tenant wait, and each tenant that was served comes back, `rounds` times.
 fn closed_loop(tenants: u64, floors: bool, rounds: u64) {
     let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };
     let mut s = Mclock::new(MclockSpec {

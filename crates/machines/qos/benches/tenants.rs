@@ -45,7 +45,7 @@ fn op(i: u64, tenants: u64) -> Op<u64> {
     }
 }
 
-/// Every tenant has two operations waiting, and whoever was served comes back.
+/// Every tenant has two operations waiting, and each one that was served comes back.
 fn closed_loop(c: &mut Criterion) {
     for promises in [false, true] {
         let mut group = c.benchmark_group(if promises { "with a floor each" } else { "by share" });

@@ -50,7 +50,7 @@ impl Auto {
         self.objective = objective;
     }
 
-    /// What is aimed at.
+    /// The objective.
     pub fn objective(&self) -> Objective {
         self.objective
     }
@@ -60,7 +60,7 @@ impl Auto {
         self.seen.count > 0
     }
 
-    /// What the parts are multiplied by.
+    /// The factor of the parts.
     pub fn part(&self) -> f64 {
         self.part
     }

@@ -11,11 +11,11 @@ use crate::OpClass;
 ///   processor ([`Part::beside`]); one unit serves both sides, so an error of the cost model is the
 ///   same for both;
 /// * and a part of the time in which no operation of a client is in execution ([`Part::spare`]),
-///   but for moments: who asks for little leaves room.
+///   but for moments: clients that ask for little leave room.
 ///
 /// When clients pause, background work may begin everything at once; the moment they are back the
-/// parts hold again. What waits too long begins whatever the parts say; how long that is, who asks
-/// says.
+/// parts hold again. What waits too long begins whatever the parts say; how long that is, the
+/// caller says.
 ///
 /// Times are in nanoseconds, costs in the scheduler's unit.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Beside {
     left: Option<u64>,
     /// Up to when absence was counted.
     counted: u64,
-    /// What clients have begun that was not counted yet.
+    /// Cost of operations of clients that was not counted yet.
     begun: u64,
     /// Cost of what clients began since the start.
     clients: u64,
@@ -76,7 +76,7 @@ const MOMENT: u64 = 2_000_000;
 const LOOK: u64 = 5_000_000;
 /// What is not used is kept up to so much: as many writes of 4 KiB.
 const KEPT: i64 = 8 * crate::REFERENCE as i64;
-/// What competes in the scheduler gets what its class is promised there. Clients who do not wait
+/// What competes in the scheduler gets what its class is promised there. Clients that do not wait
 /// there have asked for no more than they get, and what runs beside them is taken from them whole:
 /// it is a quarter of its promise.
 const OUTSIDE: f64 = 0.25;
@@ -156,7 +156,7 @@ impl Beside {
         Some(Part { beside: of(part.beside), spare: of(part.spare).min(1000) })
     }
 
-    /// What a class did.
+    /// Counters of a class.
     pub fn begun(&self, class: OpClass) -> Begun {
         index(class).map_or(Begun::default(), |i| self.classes[i].begun)
     }
@@ -249,7 +249,7 @@ impl Beside {
         let free = self.is_free(wait, now);
         let class = &mut self.classes[i];
         if free {
-            // What runs while clients are away is nobody's, and buys nothing for later.
+            // What runs while clients are away counts for no class, and buys nothing for later.
             class.credit = class.credit.min(0);
             class.begun.free += 1;
             return;

@@ -19,7 +19,7 @@ pub struct Period {
     pub backlogged: bool,
 }
 
-/// What became of a period.
+/// The outcome of a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It showed what the OSD can do.
@@ -173,8 +173,8 @@ pub const AHEAD: u32 = 1350;
 /// What is set aside for one that is on this OSD alone: an OSD that stands still for fifty
 /// milliseconds has given it the floor of the whole second nevertheless.
 const ALONE: u32 = 1050;
-/// The same where no other OSD leads groups of its pool: while another one takes this one's place,
-/// for a fifth of a second, nothing of the tenant is served.
+/// The same where no other OSD leads PGs of its pool: while another one takes this one's place, for
+/// a fifth of a second, nothing of the tenant is served.
 const ONLY: u32 = 1250;
 
 /// What is set aside for a floor of which `elsewhere` is on others of the `osds` that serve its

@@ -49,7 +49,7 @@ impl Rate {
     }
 }
 
-/// What an operation does to data.
+/// The access of an operation to data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// It reads.
@@ -173,7 +173,7 @@ pub struct TenantId(usize);
 /// An operation as ceilings see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Demand {
-    /// What it does.
+    /// Its access to data.
     pub access: Access,
     /// How many bytes it moves.
     pub bytes: u64,
@@ -208,7 +208,7 @@ struct Tenant<T> {
     clocks: [[Clock; 2]; 6],
     /// What need not stay in order with writes, and what must.
     lanes: [VecDeque<Waiting<T>>; 2],
-    /// What waits to read and to write.
+    /// The waiting reads and writes.
     backlog: [Backlog; 2],
     /// Its valid entry among the turns.
     turn: u64,
@@ -256,7 +256,7 @@ impl<T> Tenant<T> {
     }
 }
 
-/// What waits for a tenant.
+/// The waiting operations of a tenant.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Backlog {
     /// Operations.
@@ -292,8 +292,8 @@ impl Backlog {
 pub struct Ceilings<T> {
     tenants: Vec<Option<Tenant<T>>>,
     free: Vec<usize>,
-    /// Tenants with waiting operations by the time at which one may go. Entries whose number is not
-    /// the tenant's are void.
+    /// Tenants with waiting operations by the time at which one may go. Entries with another number
+    /// than the tenant's are void.
     turns: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// Numbers operations and entries.
     count: u64,
@@ -389,8 +389,8 @@ impl<T> Ceilings<T> {
         None
     }
 
-    /// The next operation that has waited for long enough. What nobody wants any more is dropped,
-    /// and costs its tenant nothing.
+    /// The next operation that has waited for long enough. Operations that are not wanted any more
+    /// are dropped, and cost their tenant nothing.
     pub fn release(&mut self, now: u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
         loop {
             self.drop_void();
@@ -417,7 +417,7 @@ impl<T> Ceilings<T> {
         }
     }
 
-    /// Takes out what nobody wants any more. It costs its tenant nothing.
+    /// Takes out operations that are not wanted any more. They cost their tenant nothing.
     pub fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool) -> Vec<T> {
         let mut out = Vec::new();
         if self.waiting == 0 {

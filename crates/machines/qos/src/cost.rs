@@ -237,11 +237,11 @@ impl Merged {
 /// What was seen in a period; reads first where there are two.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What the device was busy with.
+    /// Busy time of the device.
     pub device: [Samples; 2],
-    /// What the processor needed to start operations.
+    /// Time of the processor to start operations.
     pub cpu: [Samples; 2],
-    /// Operations, whoever they came from, and their bytes; without times.
+    /// Operations of all clients, and their bytes; without times.
     pub ops: [Taken; 2],
     /// What the processor did on this thread, in nanoseconds, and how much of it was starting
     /// operations.
@@ -300,7 +300,7 @@ impl Charges {
     }
 }
 
-/// Bounds of an operation's fixed part: nobody is starved by nonsense.
+/// Bounds of an operation's fixed part: no tenant is starved by nonsense.
 const CHARGE: (f64, f64) = (REFERENCE as f64 / 64.0, REFERENCE as f64 * 4096.0);
 /// Bound of the units of a MiB; times 2^32 bytes they fit.
 const PER_MIB: f64 = 4_294_967_295.0;
@@ -376,7 +376,7 @@ impl CostModel {
         self.charges = Charges { charges, nanos };
     }
 
-    /// What operations are charged.
+    /// The charges of operations.
     pub fn charges(&self) -> &Charges {
         &self.charges
     }

@@ -90,7 +90,7 @@ impl Heap {
             {
                 below.iter().for_each(fetch);
             }
-            // Without branches, which nobody could foretell.
+            // Without branches, which could not be predicted.
             let [a, b, c, d] = *children;
             let (first, x) = if b < a { (1, b) } else { (0, a) };
             let (second, y) = if d < c { (3, d) } else { (2, c) };

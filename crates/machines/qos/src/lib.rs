@@ -14,7 +14,7 @@
 //! them. What an operation costs is learned ([`CostModel`]), and so is how much the device can do
 //! ([`CapacityEstimator`]). Behind it, [`Window`] says how many operations may be in execution,
 //! where they can no longer be ordered. [`Beside`] says how much background work is begun beside
-//! clients who do not wait in the scheduler, and [`Auto`] finds how much their latency allows.
+//! clients that do not wait in the scheduler, and [`Auto`] finds how much their latency allows.
 //! [`split`] and [`Fraction`] divide what a tenant is promised over the places that serve it.
 
 mod auto;
@@ -79,13 +79,14 @@ impl OpClass {
 /// order in which they came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Op<T> {
-    /// What is scheduled.
+    /// The item that is scheduled.
     pub item: T,
-    /// What it is for.
+    /// Its class.
     pub class: OpClass,
     /// For whom: a pool, a client, an image; whatever is to be treated fairly.
     pub tenant: u64,
-    /// Who sends it: operations of one session stay in order, and sessions of a tenant take turns.
+    /// The session that sends it: operations of one session stay in order, and sessions of a tenant
+    /// take turns.
     pub session: u64,
     /// What it costs, in bytes. A scheduler may charge more for small ones.
     pub cost: u32,
@@ -107,7 +108,7 @@ pub enum Phase {
     Reservation,
     /// By its class's share of what is left.
     Weight,
-    /// Beyond its class's ceiling, because there was nobody whom that protects
+    /// Beyond its class's ceiling, because there was nothing to protect
     /// ([`Mclock::dequeue_beyond`]).
     Beyond,
 }
@@ -115,7 +116,7 @@ pub enum Phase {
 /// What [`Scheduler::dequeue`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Dequeued<T> {
-    /// An operation whose turn it is.
+    /// An operation that is served next.
     Item(Op<T>, Phase),
     /// Operations wait, and all of them are at their ceiling until this time.
     WaitUntil(u64),
@@ -123,7 +124,7 @@ pub enum Dequeued<T> {
     Empty,
 }
 
-/// A queue that decides who is next.
+/// A queue that decides which operation is next.
 pub trait Scheduler<T> {
     /// Takes an operation in at time `now`.
     fn enqueue(&mut self, op: Op<T>, now: u64);
@@ -131,8 +132,8 @@ pub trait Scheduler<T> {
     /// Gives the next operation at time `now`.
     fn dequeue(&mut self, now: u64) -> Dequeued<T>;
 
-    /// Takes out operations that nobody wants any more. That costs nobody anything, and the others
-    /// stay in order.
+    /// Takes out operations that are not wanted any more, at no tenant's cost. The others stay in
+    /// order.
     fn take_out(&mut self, gone: &mut dyn FnMut(&T) -> bool, now: u64) -> Vec<T>;
 
     /// How many operations wait.
@@ -144,7 +145,7 @@ pub trait Scheduler<T> {
     }
 }
 
-/// Takes out of a queue what nobody wants any more.
+/// Takes out of a queue the operations that are not wanted any more.
 pub(crate) fn take_out_of<T>(
     queue: &mut std::collections::VecDeque<Op<T>>,
     gone: &mut dyn FnMut(&T) -> bool,

@@ -9,7 +9,7 @@ pub(crate) mod state;
 pub struct ClassSpec {
     /// Floor: at least this much if it is asked for. 0 for none.
     pub reservation: u64,
-    /// Share of what the floors leave. At least 1 is used, so that nobody starves.
+    /// Share of what the floors leave. At least 1 is used, so that no class starves.
     pub weight: u32,
     /// Ceiling: no more than this except to keep the floor. 0 for none.
     pub limit: u64,
@@ -35,24 +35,23 @@ pub struct MclockSpec {
 /// *share* clock, in virtual time, by `cost / weight` whenever it is served. A tenant has the same
 /// clocks, with its own promises ([`TenantSpec`]). Then
 ///
-/// 1. of the classes and tenants whose reservation clock is not ahead of now, the one furthest
-///    behind is served: these clocks are all in real time, so promises that cannot all be kept fall
-///    behind alike;
-/// 2. else, of the classes whose limit clock is not ahead of now, the one with the least share
-///    clock. For a tenant that has had less than others it may be ahead by some operations, which
-///    these pay for;
-/// 3. else everybody is at a ceiling, and the first clock to be reached says when to ask again.
+/// 1. of the classes and tenants with a reservation clock that is not ahead of now, the one
+///    furthest behind is served: these clocks are all in real time, so promises that cannot all be
+///    kept fall behind alike;
+/// 2. else, of the classes with a limit clock that is not ahead of now, the one with the least
+///    share clock. For a tenant that has had less than others it may be ahead by some operations,
+///    which these pay for;
+/// 3. else all are at a ceiling, and the first clock to be reached says when to ask again.
 ///
 /// Before all that comes a class that is not at its ceiling and was not served for a second, or
 /// only for floors of tenants.
 ///
 /// Within a class that was chosen, the tenant with the least share clock below its ceiling is
-/// served, and of its sessions the one whose turn it is: many sessions of a tenant get no more than
-/// one.
+/// served, and of its sessions the next in turn: many sessions of a tenant get no more than one.
 ///
 /// Being served by share does not advance the reservation clock, but being served by reservation
-/// advances the share clock, to some operations ahead of others: who has a floor gets that or his
-/// share, whatever is more. A class that comes back after a pause starts from now, or where the
+/// advances the share clock, to some operations ahead of others: a tenant with a floor gets that or
+/// its share, whatever is more. A class that comes back after a pause starts from now, or where the
 /// others are: a pause earns it nothing. A tenant comes back as far behind the others as it was, up
 /// to some operations, is owed a twentieth of a second of its floor, and is served at once.
 ///
@@ -127,8 +126,8 @@ struct Class<T> {
     served: u64,
 }
 
-/// Nanoseconds in which a rate allows a cost, rounded up; none for no rate. The product fits: 2^32 *
-/// 10^9 < 2^62.
+/// Nanoseconds in which a rate allows a cost, rounded up; none for no rate. The product fits: 2^32
+/// times 10^9 is below 2^62.
 fn span(cost: u32, rate: u64) -> u64 {
     if rate == 0 { 0 } else { (u64::from(cost) * 1_000_000_000).div_ceil(rate) }
 }
@@ -143,19 +142,19 @@ const LEAD: u64 = 64;
 
 /// The ceiling of clients is one for all of them together. What they do not use they save, up to so
 /// many small operations: some come at the same time, and where there is room none of them is to
-/// wait. And who asks for less than his share does not wait for the moment at which it lets the
-/// next operation go, which others would have had: he goes at once, up to so many small operations
-/// ahead, and they wait for longer.
+/// wait. A tenant that asks for less than its share does not wait for the moment at which the
+/// ceiling lets the next operation go, which others would have had: it goes at once, up to so many
+/// small operations ahead, and they wait for longer.
 const SLACK: u64 = 16;
 
 /// Units of the share clock for a byte at weight 1; fine enough for weights in the hundreds.
 const SHARE_SCALE: u64 = 1 << 10;
 
-/// Whose turn it is.
+/// The choice of the next operation.
 enum Turn {
-    /// A tenant whose floor is behind.
+    /// A tenant with a floor that is behind.
     Tenant(usize),
-    /// A class whose floor is behind.
+    /// A class with a floor that is behind.
     Class(usize),
     /// A class by its share, which counts so.
     Share(usize, Phase),
@@ -192,7 +191,7 @@ impl<T> Class<T> {
         if reserved {
             self.reservation = self.reservation.saturating_add(span(charge, self.spec.reservation));
         }
-        // What is served beyond a ceiling is not owed later, when there is somebody to protect.
+        // What is served beyond a ceiling is not owed later, when there are clients to protect.
         if phase != Phase::Beyond {
             self.limit = self.limit.saturating_add(span(charge, self.spec.limit));
         }
@@ -383,9 +382,9 @@ impl<T> Scheduler<T> for Mclock<T> {
 }
 
 impl<T> Mclock<T> {
-    /// As [`Scheduler::dequeue`], but ceilings of background classes do not hold: for an OSD whose
-    /// clients are away. Those of clients and of tenants do. What is served so ([`Phase::Beyond`])
-    /// does not count for the ceiling later.
+    /// As [`Scheduler::dequeue`], but ceilings of background classes do not hold: for an OSD
+    /// without active clients. Those of clients and of tenants do. What is served so
+    /// ([`Phase::Beyond`]) does not count for the ceiling later.
     pub fn dequeue_beyond(&mut self, now: u64) -> Dequeued<T> {
         self.next(false, now)
     }
@@ -454,7 +453,8 @@ impl<T> Mclock<T> {
     }
 
     /// The next operation of clients, if its tenant has had less than others even with it, and a
-    /// ceiling of clients lends it: for those who need not wait for what others have in execution.
+    /// ceiling of clients lends it: for tenants that need not wait for what others have in
+    /// execution.
     pub fn dequeue_behind(&mut self, now: u64) -> Option<(Op<T>, Phase)> {
         let at = self.classes.iter().position(|c| c.name == OpClass::Client)?;
         let cost_per_io = self.cost_per_io;

@@ -3,7 +3,7 @@
 
 use crate::{ClassSpec, MclockSpec};
 
-/// Who is to be favoured (`osd_mclock_profile`). Fractions are of the device's capacity.
+/// Which classes are favoured (`osd_mclock_profile`). Fractions are of the device's capacity.
 ///
 /// | profile | client | background_recovery | background_best_effort |
 /// | --- | --- | --- | --- |

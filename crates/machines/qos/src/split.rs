@@ -1,7 +1,7 @@
-/// Of a ceiling, the part in thousandths that is divided evenly whatever is asked for: those who
-/// were not asked for anything yet can begin with it.
+/// Of a ceiling, the part in thousandths that is divided evenly whatever is asked for: members
+/// without demand can begin with it.
 const EVEN: u64 = 50;
-/// Of a ceiling that several divide, so many thousandths are nobody's. Each of them lets whole
+/// Of a ceiling that several divide, so many thousandths are given to none. Each of them lets whole
 /// operations begin, and one that waited for a moment ends in the second after: a second has a few
 /// more than its part then, and must not go beyond the ceiling.
 const SPARED: u64 = 10;
@@ -51,7 +51,7 @@ impl Fraction {
     }
 
     /// The part of a floor that each of so many members has while it was not told another. A floor
-    /// that nobody asks for takes nothing from anybody, so all of it is there for whoever begins.
+    /// without demand takes nothing from others, so all of it is there for a member that begins.
     pub fn even(members: u32) -> Self {
         Fraction((Fraction::WHOLE / u64::from(members.max(1))).min(u64::from(u32::MAX)) as u32)
     }

@@ -1,14 +1,14 @@
 //! The tenants of a class, and the sessions of each.
 //!
 //! ```text
-//! class ─► floor behind? ─────────────► tenant ─► session whose turn it is ─► its first operation
+//! class ─► floor behind? ─────────────► tenant ─► next session in turn ─────► its first operation
 //!      └─► least share below ceiling ─┘
 //! ```
 //!
-//! Tenants, sessions and operations lie in arrays whose places are used again, and are linked by
-//! index: on the steady path nothing is allocated. A tenant is in the heap of shares once while it
-//! may be served by share; an entry whose key has become too low is put right when it comes to the
-//! top. The heaps of floors and ceilings hold only tenants with promises.
+//! Tenants, sessions and operations lie in arrays with places that are used again, and are linked
+//! by index: on the steady path nothing is allocated. A tenant is in the heap of shares once while
+//! it may be served by share; an entry with a key that has become too low is put right when it
+//! comes to the top. The heaps of floors and ceilings hold only tenants with promises.
 
 use crate::Op;
 use crate::fetch::fetch;
@@ -46,7 +46,7 @@ impl Pace {
     }
 }
 
-/// What a tenant is promised within its class.
+/// The promise to a tenant within its class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantSpec {
     /// Floor: at least this much if it is asked for, whatever classes and others want.
@@ -82,36 +82,36 @@ const LATE: u64 = 2_000_000;
 const DEBT: u64 = 1_000_000_000;
 /// Of so many bytes is the operation by which rates are compared.
 const TYPICAL: u32 = 4096;
-/// Who begins to ask is owed its floor of so many nanoseconds at once: what it begins with takes
-/// some time to be done, and is to be its floor of the first tenth of a second nevertheless. Who
-/// keeps few operations under way, spread over many OSDs, has none on this one now and then, and
-/// would lose its floor of each such moment.
+/// A tenant that begins to ask is owed its floor of so many nanoseconds at once: its first
+/// operations take some time to be done, and are to be its floor of the first tenth of a second
+/// nevertheless. A tenant with few operations under way, spread over many OSDs, has none on this
+/// one now and then, and would lose its floor of each such moment.
 const BURST: u64 = 50_000_000;
 /// Units of a share clock for a byte at [`TenantSpec::WEIGHT`].
 const SHARE_SCALE: u64 = 1 << 10;
 
-/// Being served by floor counts for the share, but only so many operations of it: who needed his
-/// floor for an hour would else have to wait until all others had what he had, when there is more
-/// again.
+/// Service by floor counts for the share, but only so many operations of it: a tenant that lived on
+/// its floor for an hour would otherwise wait, when there is more again, until all others had as
+/// much.
 const LEAD: u64 = 16;
 
-/// Who asked for less than its share, and comes back, is as many operations behind the others as it
-/// then was, and so first; but only so many, and only for a short [`PAUSE`]. Who keeps few
-/// operations under way, spread over many OSDs, has none on this one now and then; it would lose
-/// its share of each such moment for ever, and wait for its turn among others who always have some.
+/// A tenant that asked for less than its share, and comes back, is as many operations behind the
+/// others as it then was, and so first; but only so many, and only after a short [`PAUSE`]. A
+/// tenant with few operations under way, spread over many OSDs, has none on this one now and then.
+/// It would lose its share of each such moment for ever, and wait among others that always have
+/// some.
 const KEPT: u64 = 32;
-/// Who had nothing to do for so many nanoseconds is where the others are when it comes back: that
-/// was not a moment between two operations, and what others had meanwhile they had without taking
-/// it from anybody. But it is this one operation behind them: who asks this OSD for little, because
-/// it has little to ask or many OSDs, has such a pause before each of its operations, and is always
-/// one of those who had less.
+/// A tenant that had nothing to do for so many nanoseconds starts at the clock of the others: that
+/// was not a moment between two operations, and the others took nothing from it meanwhile. But it
+/// is one operation behind them: a tenant that asks this OSD for little has such a pause before
+/// each of its operations, and always had less than the others.
 const PAUSE: u64 = 100_000_000;
 
 /// So many tenants and what waits of them do not fit into a core's own caches.
 const MANY: usize = 4096;
 
-/// What is in a heap: key, then who came first, so that equal tenants take turns; and a tenant's
-/// place. In one number, as heaps of many tenants do little but compare.
+/// An entry of a heap: key, then the order of arrival, so that equal tenants take turns; and a
+/// tenant's place. In one number, as heaps of many tenants do little but compare.
 fn entry(key: u64, order: u32, at: u32) -> u128 {
     u128::from(key) << 64 | u128::from(order) << 32 | u128::from(at)
 }
@@ -135,7 +135,7 @@ struct Tenant {
     /// Operations that wait.
     len: u32,
     weight: u32,
-    /// The last session of the ring; the next one is the one whose turn it is.
+    /// The last session of the ring; the one after it is the next in turn.
     ring: u32,
     sessions: u32,
     /// The operation that goes next, when something waits.
@@ -216,7 +216,7 @@ struct Waiting<T> {
     item: Option<T>,
 }
 
-/// An array whose places are used again.
+/// An array with places that are used again.
 #[derive(Clone, Debug)]
 struct Places<V> {
     all: Vec<V>,
@@ -259,7 +259,7 @@ impl<V> std::ops::IndexMut<u32> for Places<V> {
     }
 }
 
-/// See the module.
+/// Tenants of a class, with their sessions and operations, in the order in which they are served.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenants<T> {
     /// Places of tenants, by their ids, which stand there: with many tenants it is a quarter of a
@@ -280,13 +280,13 @@ pub(crate) struct Tenants<T> {
     ceilings: Heap,
     /// Counts entries; wrapping around only swaps equal ones.
     entries: u32,
-    /// The share clock of those who have neither more nor less than their share: the furthest at
-    /// which one was served by share. It never goes back, so that not one who comes back behind it
-    /// makes the next come back further behind.
+    /// The share clock of tenants that have neither more nor less than their share: the furthest at
+    /// which one was served by share. It never goes back: a tenant that comes back behind it must
+    /// not make the next one come back further behind.
     now: u64,
-    /// The furthest to which serving by share has moved a share clock. When nothing waits any more
-    /// that is where those are who had most, and who had less is behind them: many requests come
-    /// alone to an OSD that has time, and what their tenants had would never count else.
+    /// The furthest to which service by share has moved a share clock. When nothing waits any more,
+    /// tenants that had most are there, and those that had less are behind: on an OSD that has time
+    /// many requests come alone, and service of their tenants would never count otherwise.
     furthest: u64,
     /// Counts busy periods: one ends when nothing waits.
     period: u32,
@@ -337,7 +337,7 @@ impl<T> Tenants<T> {
         self.index.len()
     }
 
-    /// What waits for a tenant.
+    /// The number of waiting operations of a tenant.
     pub(crate) fn waiting(&self, id: u64) -> usize {
         self.find(id).map_or(0, |at| self.tenants[at].len as usize)
     }
@@ -352,7 +352,7 @@ impl<T> Tenants<T> {
         }
         let at = self.tenants.put(Tenant {
             id,
-            // Nobody knows whether it had less than others, so it is taken to have had as much.
+            // It is not known whether it had less than others, so it is taken to have had as much.
             share: self.now,
             idle_since: 0,
             period: self.period,
@@ -452,7 +452,7 @@ impl<T> Tenants<T> {
                 }
                 return;
             }
-            // Who is ahead of the others must not lose that by being forgotten.
+            // A tenant that is ahead of the others must not lose that by being forgotten.
             if t.in_share || (self.len > 0 && t.share > self.now) {
                 self.idle.rotate_left(1);
                 return;
@@ -520,8 +520,8 @@ impl<T> Tenants<T> {
         let at = self.tenant(op.tenant);
         let t = &mut self.tenants[at];
         if t.len == 0 {
-            // Who was ahead of the others when nothing waited any more had nobody left to be ahead
-            // of.
+            // A tenant that was ahead when nothing waited any more has no other tenant left to be
+            // ahead of.
             if t.period != self.period {
                 (t.share, t.period) = (t.share.min(self.now), self.period);
             }
@@ -678,7 +678,7 @@ impl<T> Tenants<T> {
         self.ceilings.top().map(|e| parts(e).0)
     }
 
-    /// Takes the operation of the tenant whose floor is furthest behind.
+    /// Takes the operation of the tenant with the floor that is furthest behind.
     pub(crate) fn pop_floor(&mut self, now: u64) -> Option<Taken<T>> {
         self.floor_due().filter(|due| *due <= now)?;
         let (_, at) = parts(self.floors.top()?);
@@ -822,8 +822,8 @@ impl<T> Tenants<T> {
         }
     }
 
-    /// Takes out what nobody wants any more. Nobody pays for it; what stays keeps its place, and
-    /// its session its turn.
+    /// Takes out operations that are not wanted any more, at no tenant's cost. The others keep
+    /// their places, and their sessions their turns.
     pub(crate) fn take_out(
         &mut self,
         gone: &mut dyn FnMut(&T) -> bool,

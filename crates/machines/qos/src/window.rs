@@ -3,11 +3,11 @@ use std::collections::VecDeque;
 /// How many operations to have in execution, so that the store is busy and what waits waits in the
 /// scheduler.
 ///
-/// Operations below the scheduler can no longer be ordered. With too many of them, who has most of
-/// them gets most; with too few, the store idles, or commits a few at a time what it could commit
-/// together. So the least is looked for that keeps the store busy to two thirds at least and three
-/// quarters at most: an operation among N takes a time of its own and N times what it holds up
-/// others, `took = alone + each * N`, and of what any number would do, `1 / each`, N do the part
+/// Operations below the scheduler can no longer be ordered. With too many of them, the session with
+/// most of them gets most; with too few, the store idles, or commits a few at a time what it could
+/// commit together. So the least is looked for that keeps the store busy to two thirds at least and
+/// three quarters at most: an operation among N takes a time of its own and N times what it holds
+/// up others, `took = alone + each * N`, and of what any number would do, `1 / each`, N do the part
 /// `each * N / took`. A store that does one after the other is busy with any number, and gets the
 /// least; one that does any number at the same time never is, and gets the most.
 ///
@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 /// moment. A write is on its way on several OSDs, and takes as long as the slowest of them: it is
 /// among few only if it is so everywhere. All windows are therefore closed at the same moments of
 /// the wall clock. Reads are often in memory and say nothing of the store, so they are looked at
-/// only while nobody writes.
+/// only while there are no writes.
 ///
 /// A store of which a quarter idles does a quarter less: that is what order costs. A session that
-/// is the only one there has nobody to be ordered among, and does not pay it: the window is as
+/// is the only one there has no others to be ordered among, and does not pay it: the window is as
 /// large as it may be until another one comes.
 ///
 /// Durations and times are in nanoseconds.
@@ -44,7 +44,7 @@ pub struct Window {
     measure: u64,
     /// Operations that are to end before those that began among few.
     before: usize,
-    /// Whose operation came last, when, and when one came that writes.
+    /// The session of the last operation, its time, and the time of the last one that writes.
     who: u64,
     came: Option<u64>,
     wrote: Option<u64>,
@@ -96,8 +96,8 @@ const FIRST: u64 = MEASURE_EVERY / 50;
 const SEVERAL: u64 = 1_000_000_000;
 /// it was there itself in this time.
 const THERE: u64 = 100_000_000;
-/// Who has had less than others need not wait for one of theirs to end, up to so many operations,
-/// and not more than there are in the window.
+/// A tenant that has had less than others need not wait for one of their operations to end, up to
+/// so many operations, and not more than there are in the window.
 const BEYOND: usize = 16;
 /// Above so many thousandths the store is busier than is needed, and the window becomes smaller ...
 const BUSY: u64 = 750;
@@ -141,14 +141,14 @@ impl Window {
         }
     }
 
-    /// How many more may be in execution for those who have had less than others: they wait for
-    /// nobody of these. What is measured must be among few.
+    /// How many more may be in execution for tenants that have had less than others: they do not
+    /// wait for these. What is measured must be among few.
     pub fn beyond(&self, now: u64) -> usize {
         if self.is_alone(now) || self.is_measuring(now) { 0 } else { self.size.min(BEYOND) }
     }
 
-    /// How many keep the store busy, even if more may be in execution because nobody is there who
-    /// could be ordered.
+    /// How many keep the store busy, even if more may be in execution because there is nothing to
+    /// order.
     pub fn enough(&self) -> usize {
         self.size
     }

@@ -24,7 +24,7 @@ pub struct Wpq<T> {
 #[derive(Clone, Debug)]
 struct Level<T> {
     tenants: BTreeMap<u64, VecDeque<Op<T>>>,
-    /// The tenant whose turn it is, or the first one after it.
+    /// The tenant that is next in turn, or the first one after it.
     next: u64,
 }
 

@@ -338,8 +338,8 @@ proptest! {
         prop_assert!(all.len() as u64 <= time * limit / SECOND + limit * qos::SLACK_MILLIS / 1000 + 2);
     }
 
-    /// Tenants do not delay one another, whatever limits they have: who has none never waits, and
-    /// who has some is served at the same times as if he were alone.
+    /// Tenants do not delay one another, whatever limits they have: one without limits never waits,
+    /// and one with limits is served at the same times as if it were alone.
     #[test]
     fn tenants_do_not_touch_one_another(
         limits in any_limits(),
@@ -410,8 +410,8 @@ proptest! {
         prop_assert_eq!((out, c.len(), c.next_due()), (steps.len(), 0, None));
     }
 
-    /// Parts never add up to more than the whole, and nearly to all of it; who is asked for
-    /// everything gets nearly all.
+    /// Parts never add up to more than the whole, and nearly to all of it; a member that has all
+    /// demand gets nearly all.
     #[test]
     fn parts_add_up(total in 0u64..=u64::MAX, demand in prop::collection::vec(prop_oneof![Just(0u64), 0u64..1000, 0u64..=u64::MAX], 1..50)) {
         let parts = split(total, &demand);

@@ -95,7 +95,8 @@ fn clocks_are_shown_as_seen_from_now() {
     // The tenant with a floor had one for it, which is due again after a fiftieth of a second.
     let nine = later[0].busiest.iter().find(|t| t.tenant == 9).unwrap();
     assert_eq!((nine.weight, nine.floor, nine.sessions), (200, Some(-110 * MS as i64), 1));
-    // Who is next by share is where it began, and an operation at weight 2 is half of one.
+    // The tenant that is next by share is where it began, and an operation at weight 2 is half of
+    // one.
     let least = later.iter().filter(|s| s.waiting > 0).map(|s| s.share).min();
     assert_eq!(least, Some(0));
     let seven = later[0].busiest.iter().find(|t| t.tenant == 7).unwrap();

@@ -51,8 +51,8 @@ fn load(tenant: u64, session: u64, depth: u32) -> Load {
 /// When each operation of a tenant and session was served.
 type Served = BTreeMap<(OpClass, u64, u64), Vec<u64>>;
 
-/// Runs loads on a device that takes `nanos` for each 4 KiB; returns who was served when, and the
-/// time in which the device had nothing to do.
+/// Runs loads on a device that takes `nanos` for each 4 KiB; returns the order and times of
+/// service, and the time in which the device had nothing to do.
 fn run(s: &mut Mclock<u64>, loads: &[Load], nanos: u64, duration: u64) -> (Served, u64) {
     let (mut served, mut idle, mut now) = (Served::new(), 0, 0);
     for (i, l) in loads.iter().enumerate() {
@@ -147,7 +147,7 @@ fn a_floor_holds_against_weights_and_against_background_work() {
 
 #[test]
 fn who_begins_has_a_short_burst_of_its_floor_at_once_and_then_its_floor() {
-    // A device that takes a millisecond for each operation, and a neighbour who always has many
+    // A device that takes a millisecond for each operation, and a neighbour that always has many
     // waiting.
     let mut s = free();
     s.set_tenant(OpClass::Client, 1, spec(400, 1, 0), 0);
@@ -173,7 +173,7 @@ fn who_begins_has_a_short_burst_of_its_floor_at_once_and_then_its_floor() {
         }
         assert!((58..=63).contains(&tenths[0]), "{tenths:?}");
         assert!(tenths[1..].iter().all(|n| (39..=42).contains(n)), "{tenths:?}");
-        // Its operations end; nobody asks for it any more.
+        // Its operations end, and it has no demand any more.
         let rest = s.drain(OpClass::Client);
         for o in rest.into_iter().filter(|o| o.tenant == 2) {
             s.enqueue(o, now);
@@ -286,7 +286,7 @@ fn beside_many_below_a_ceiling(s: &mut Mclock<u64>, each: u64) -> (Vec<u64>, u64
     (0..64).for_each(|n| s.enqueue(op(0, 2, n, 4096), 0));
     let (mut now, mut mine, mut others, mut waited) = (0, 1, 0u64, Vec::new());
     while now < 10 * SECOND {
-        // Its times are none of those at which the ceiling lets somebody go.
+        // Its times are none of those at which the ceiling lets an operation go.
         let next = mine * each + mine % 7 * 300_000;
         if next <= now {
             s.enqueue(op(next, 1, 0, 4096), next);
@@ -325,16 +325,17 @@ fn who_asks_for_less_than_his_share_waits_for_no_ceiling_of_all() {
     let all = others + waited.len() as u64;
     assert!(all.abs_diff(5000) <= 17, "{all} with a ceiling of 5000");
 
-    // Who asks so seldom that it is a pause each time waits as little.
+    // A tenant that asks so seldom that it is a pause each time waits as little.
     let (waited, _) = beside_many_below_a_ceiling(&mut new(), 150_000_000);
     assert!(waited.len() > 60 && waited[1..].iter().all(|w| *w == 0), "{waited:?}");
 
-    // Who asks for more than his share gets that, and the ceiling holds for both together.
+    // A tenant that asks for more than its share gets that, and the ceiling holds for both
+    // together.
     let (served, _) = run(&mut new(), &[load(1, 0, 8), load(2, 0, 64)], 10, 10 * SECOND);
     let (mine, others) = (of(&served, 1), of(&served, 2));
     assert!(mine.abs_diff(others) <= 17 && (mine + others).abs_diff(5000) <= 17, "{mine} {others}");
 
-    // Where there is room nobody waits for those who came at the same moment.
+    // Where there is room, no operation waits for others of the same moment.
     let mut s = new();
     for begin in (1..100).map(|n| n * SECOND / 10) {
         (0..16).for_each(|n| s.enqueue(op(0, n % 2, 0, 4096), begin));
@@ -357,7 +358,8 @@ fn only_who_had_less_than_others_goes_beyond_what_is_in_execution() {
         assert!(matches!(s.dequeue(0), Dequeued::Item(..)));
     }
     assert!(s.dequeue_behind(0).is_none(), "there is nobody else");
-    // One who was there before comes back: three of his go, and none of the others'.
+    // A tenant that was there before comes back: three of its operations go, and none of the
+    // others'.
     s.set_tenant(OpClass::Client, 1, spec(0, 100, 0), 0);
     s.enqueue(op(0, 1, 0, 4096), 1000);
     while s.tenant_len(OpClass::Client, 1) > 0 {
@@ -377,8 +379,8 @@ fn only_who_had_less_than_others_goes_beyond_what_is_in_execution() {
 
 #[test]
 fn who_had_less_than_others_is_behind_them_also_where_requests_come_alone() {
-    // An OSD that has time: of tenant 2 five come together, then one of tenant 1, which waits for
-    // nobody.
+    // An OSD that has time: of tenant 2 five come together, then one of tenant 1, which does not
+    // wait.
     let mut s = free();
     for n in 0..20 {
         let at = n * 20_000_000;
@@ -401,7 +403,7 @@ fn who_had_less_than_others_is_behind_them_also_where_requests_come_alone() {
 #[test]
 fn when_all_have_had_their_turn_all_begin_alike() {
     let mut s = free();
-    // One of weight 1, whose share clock goes far with an operation; then nobody waits.
+    // A tenant of weight 1, with a share clock that goes far with an operation; then nothing waits.
     s.set_tenant(OpClass::Client, 9, spec(0, 1, 0), 0);
     for tenant in [9, 1, 2] {
         s.enqueue(op(0, tenant, 0, 4096), 0);
@@ -496,8 +498,8 @@ fn any_spec() -> impl Strategy<Value = TenantSpec> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Shares follow weights within 2 percent, whoever has how many sessions and however large
-    /// operations are.
+    /// Shares follow weights within 2 percent, for any number of sessions and any size of
+    /// operations.
     #[test]
     fn shares_follow_weights(tenants in prop::collection::vec((10u32..200, 1u64..20, 4096u32..65536), 2..12)) {
         let mut s = free();
@@ -517,7 +519,7 @@ proptest! {
     }
 
     /// Floors that fit are met, ceilings are not exceeded in any window, and the device is not idle
-    /// while somebody is below his ceiling.
+    /// while a tenant is below its ceiling.
     #[test]
     fn floors_and_ceilings(tenants in prop::collection::vec((any_spec(), 1u64..4), 1..12)) {
         let mut s = free();
@@ -556,9 +558,8 @@ proptest! {
         }
     }
 
-    /// Whoever is promised nothing is served all the same, for as long as others ask for more than
-    /// there is on the strength of floors that do not fit: one operation a second is for those, in
-    /// turns.
+    /// Tenants without promises are served all the same while others ask, by floors that do not
+    /// fit, for more than there is: one operation a second is for those, in turns.
     #[test]
     fn nobody_starves_beside_floors_that_do_not_fit(
         floors in prop::collection::vec(500u64..4000, 1..5),
@@ -581,13 +582,14 @@ proptest! {
             let longest = at.iter().zip([0].iter().chain(&at)).map(|(t, before)| t - before).chain([20 * SECOND - at.last().unwrap_or(&0)]).max();
             prop_assert!(longest.is_some_and(|l| l <= turn), "{:?} of {}", longest, l.tenant);
         }
-        // It costs those who were promised something little.
+        // It costs tenants with promises little.
         let promised: usize = (0..floors.len() as u64).map(|t| of(&served, t)).sum();
         prop_assert!(promised >= 20_000 - 25, "{promised}");
     }
 
     /// Every operation is served within bounded time, whatever others do and however promises
-    /// change: what was before it in its session, and a turn of everybody else for each of those.
+    /// change: what was before it in its session, and a turn of every other tenant for each of
+    /// those.
     #[test]
     fn everybody_is_served(
         steps in prop::collection::vec((0u64..6, 0u64..12, 1u32..200_000, 0u32..6, 0usize..40), 1..400),
@@ -638,8 +640,8 @@ proptest! {
     }
 }
 
-/// Whose operations turn out to cost more than they were charged gets fewer of them, and who was
-/// charged too much, more.
+/// A tenant gets fewer operations if they turn out to cost more than was charged, and more if it
+/// was charged too much.
 #[test]
 fn what_operations_really_cost_is_settled() {
     let class = ClassSpec { reservation: 0, weight: 1, limit: 0 };

@@ -17,8 +17,8 @@ const PIECE: u64 = 4096;
 const COLL: Coll = Coll(1);
 
 fn cpu() -> Duration {
-    // SAFETY: getrusage fills the struct whose address it is given; all-zero is a valid value of
-    // it.
+    // SAFETY: getrusage fills the struct at the address that it is given; all-zero is a valid value
+    // of it.
     let u = unsafe {
         let mut u: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut u);

@@ -23,8 +23,8 @@ fn cpu() -> Duration {
 
 /// User and system time so far.
 fn cpu_split() -> (Duration, Duration) {
-    // SAFETY: getrusage fills the struct whose address it is given; all-zero is a valid value of
-    // it.
+    // SAFETY: getrusage fills the struct at the address that it is given; all-zero is a valid value
+    // of it.
     let u = unsafe {
         let mut u: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &mut u);

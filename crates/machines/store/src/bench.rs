@@ -114,7 +114,7 @@ impl PageFile {
 
 impl Pages for PageFile {
     async fn load(&mut self, ptr: &NodePtr) -> Result<Rc<Node>, StoreError> {
-        // SAFETY: set by `apply` to the tree next to this, which nobody else uses while the merge
+        // SAFETY: set by `apply` to the tree next to this, which nothing else uses while the merge
         // runs.
         let tree = unsafe { &mut *self.cache };
         if let Some(node) = tree.cached(ptr) {

@@ -71,7 +71,7 @@ enum Waiter {
     Call(Callback),
 }
 
-/// The queue of those who wait for transactions to become durable.
+/// The callers that wait for transactions to become durable.
 #[derive(Default)]
 pub(crate) struct CommitLine {
     submitted: Cell<u64>,

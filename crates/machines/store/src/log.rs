@@ -8,7 +8,7 @@
 //! crash is ever taken for a continuation.
 //!
 //! ```text
-//! magic u32 | crc u32 | store id u64 | seq u64 | prev crc u32 | payload length u32 | payload | zeros
+//! magic u32 | crc u32 | store id u64 | seq u64 | prev crc u32 | payload length u32 | payload | 0
 //! payload: records, each: length u32 | bytes
 //! ```
 

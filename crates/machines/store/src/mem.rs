@@ -45,7 +45,7 @@ struct State {
     windows: BTreeMap<Coll, Window>,
 }
 
-/// See the module.
+/// The plain statement of what each operation means, in memory.
 pub(crate) struct MemStore {
     state: RefCell<State>,
     line: Rc<CommitLine>,

@@ -25,7 +25,7 @@ pub(crate) const LOG_START: u64 = 16 * BLOCK;
 /// Longest owner label.
 pub(crate) const LABEL_MAX: usize = 2048;
 
-/// See the module.
+/// What has to be known before anything else can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     /// Random identity; everything else on the device that belongs to this store repeats it.

@@ -67,7 +67,7 @@ pub enum Op {
     /// Removes a collection; it must be empty.
     RemoveCollection { coll: Coll },
     /// Makes a collection that has a range of a space; nothing of the range may be another's. Or
-    /// makes an ordinary collection one whose space has its own number; all its keys from the floor
+    /// makes an ordinary collection one with a space of its own number; all its keys from the floor
     /// on must be in the range.
     CreateWindow { coll: Coll, window: Window },
     /// Makes a collection of the keys from `at` on of `coll`, which has a range of a space. No
@@ -79,7 +79,7 @@ pub enum Op {
     Merge { from: Coll, into: Coll },
     /// Changes one object.
     Object { coll: Coll, key: Key, change: Change },
-    /// Moves omap rows to another object, whose rows of the same keys they replace.
+    /// Moves omap rows to another object, where they replace rows of the same keys.
     OmapMove { coll: Coll, key: Key, range: RowRange, to: Coll, to_key: Key },
     /// Renames an object, also into another collection; the destination must not exist.
     Move { from: Coll, from_key: Key, to: Coll, to_key: Key },

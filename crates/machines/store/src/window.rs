@@ -107,8 +107,8 @@ impl Window {
     }
 }
 
-/// Which rows of an omap are meant: those in `[start, end)` whose key, from byte `skip` on, lies in
-/// `[lo, hi)`.
+/// Which rows of an omap are meant: those in `[start, end)` with a key that, from byte `skip` on,
+/// lies in `[lo, hi)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowRange {
     /// First key.

@@ -573,7 +573,7 @@ fn a_checkpoint_goes_in_small_steps() {
     });
 }
 
-/// A checkpoint that nobody waits for rests after each step; one that somebody waits for does not.
+/// A checkpoint that is not waited for rests after each step; one that is waited for does not.
 #[test]
 fn a_checkpoint_rests_if_nobody_waits_for_it() {
     const OBJECTS: usize = 2000;

@@ -46,10 +46,10 @@ impl Default for MonTiming {
 
 /// What a [`MonClient`](super::MonClient) needs to know.
 pub struct MonConfig {
-    /// Who we prove to be.
+    /// The name that the client proves.
     pub name: AuthName,
-    /// Who we are in messages. A client's number is its global id, which comes with the session:
-    /// leave it negative.
+    /// The client's name in messages. A client's number is its global id, which comes with the
+    /// session: leave it negative.
     pub entity: EntityName,
     /// Our secret.
     pub key: CryptoKey,

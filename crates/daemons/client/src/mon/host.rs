@@ -8,7 +8,7 @@ const V2_PORT: u16 = 3300;
 /// The port of monitors for messenger v1.
 const V1_PORT: u16 = 6789;
 
-/// Where one monitor may be.
+/// An address, or name, of one monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonHost {
     /// A literal address; always of messenger v2.

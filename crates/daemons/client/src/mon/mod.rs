@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use types::{EntityName, EntityType, Fsid, LogEntry, MonMap, Utime};
 
-/// Who hears what a monitor sends. Called on the client's thread; a call may use the client.
+/// The receiver of what a monitor sends. Called on the client's thread; a call may use the client.
 pub trait MonEvents {
     /// There is a session, for the first time or again. Subscriptions and unanswered requests have
     /// been sent; messages sent with [`MonClient::send`] before it, too. What a daemon told the
@@ -69,7 +69,7 @@ struct Inner {
     last_tid: Cell<u64>,
     /// Wakes the task that hunts and looks after the session.
     work: Rc<Notify>,
-    /// Wakes those who wait for the session or a map.
+    /// Wakes the tasks that wait for the session or a map.
     changed: Notify,
 }
 
@@ -193,12 +193,12 @@ impl MonClient {
         client
     }
 
-    /// Who hears what the monitors send from now on.
+    /// Sets the receiver of what the monitors send from now on.
     pub fn set_events(&self, events: Rc<dyn MonEvents>) {
         *self.0.events.borrow_mut() = events;
     }
 
-    /// Who handles connections of [`Self::messenger`] with others than monitors.
+    /// Sets the handler of connections of [`Self::messenger`] with others than monitors.
     pub fn set_dispatcher(&self, others: Rc<dyn Dispatcher>) {
         *self.0.others.borrow_mut() = Some(others);
     }
@@ -299,7 +299,7 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// Who we are in messages.
+    /// The client's name in messages.
     fn me(&self) -> EntityName {
         match self.config.entity.kind {
             EntityType::CLIENT => {

@@ -46,7 +46,7 @@ pub(super) struct PendingVersion {
     pub reply: oneshot::Sender<Result<(u64, u64)>>,
 }
 
-/// Runs a closure when dropped: a request whose future is dropped is forgotten.
+/// Runs a closure when dropped: a request is forgotten with its future.
 struct Forget<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Forget<F> {

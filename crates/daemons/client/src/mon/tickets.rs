@@ -31,7 +31,8 @@ impl MonClient {
             .unwrap_or(Err(ClientError::Timeout("waiting for a ticket")))
     }
 
-    /// Waits until a daemon has its service's rotating secrets, without which it can accept nobody.
+    /// Waits until a daemon has its service's rotating secrets, without which it can accept no
+    /// client.
     pub async fn wait_rotating(&self, limit: Duration) -> Result<()> {
         let ready = async {
             loop {

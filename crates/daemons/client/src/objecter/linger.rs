@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use types::Errno;
 use types::rados::{OsdFlags, watch_op};
 
-/// What the owner of a watch is told.
+/// An event for the owner of a watch.
 pub enum WatchEvent {
     /// The object was notified of something. The notifier waits for [`Notification::ack`].
     Notify(Notification),
@@ -50,13 +50,13 @@ pub struct Notification {
     pub cookie: u64,
     /// Global id of the notifying client.
     pub notifier: u64,
-    /// What it says.
+    /// The notifier's message.
     pub payload: Bytes,
     inner: Weak<Inner>,
     watch: Rc<State>,
 }
 
-/// What came back of a notification.
+/// The outcome of a notification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotifyOutcome {
     /// Replies by the watcher's global id and cookie.

@@ -60,8 +60,8 @@ impl Inner {
     }
 
     /// Sends a request that leaves something with a session: `None` if the session or the interval
-    /// ends before the answer. Sent again under the same number it would get the answer of the first
-    /// time, although what that left is gone.
+    /// ends before the answer. Sent again under the same number it would get the answer of the
+    /// first time, although what that left is gone.
     pub(super) async fn submit_once(self: &Rc<Self>, request: Request) -> Result<Option<Reply>> {
         self.submit_as(request, true).await
     }
@@ -180,7 +180,7 @@ impl Inner {
         conn.send(message);
     }
 
-    /// What has no answer yet.
+    /// The requests without an answer.
     pub(super) fn in_flight(&self) -> Vec<InFlight> {
         let ops = self.ops.borrow();
         let all = ops.iter().map(|(tid, op)| InFlight {

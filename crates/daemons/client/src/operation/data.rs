@@ -63,7 +63,7 @@ impl Operation {
         self.input(OpCode::APPEND, 0, data)
     }
 
-    /// Fills a range with the repeated pattern `data`, whose length must divide `length`.
+    /// Fills a range with the repeated pattern `data`, of a length that divides `length`.
     pub fn write_same(self, offset: u64, length: u64, data: Bytes) -> Self {
         let args = OpArgs::WriteSame { offset, length, data_length: data.len() as u64 };
         self.op(Op::with_input(OpCode::WRITESAME, args, data))

@@ -8,7 +8,7 @@ use messages::{Op, OpArgs};
 use types::rados::{OpCode, OpFlags, OsdFlags, copy_from};
 use types::{ObjectLocator, SnapId};
 
-/// What to copy.
+/// The source of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyFrom {
     /// Pool, namespace and locator key of the source.

@@ -32,7 +32,7 @@ pub struct Sparse {
 /// A page of an omap listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OmapPage<T> {
-    /// What it has.
+    /// The entries.
     pub entries: T,
     /// Whether there is more behind it.
     pub more: bool,
@@ -56,7 +56,8 @@ impl OpOutcome {
         Ok(Reader::new(self.result(at, codes)?.outdata.clone()))
     }
 
-    /// What the operation at `at` read: data, an attribute, an omap header, a class method's output.
+    /// What the operation at `at` read: data, an attribute, an omap header, a class method's
+    /// output.
     pub fn data(&self, at: usize) -> Result<Bytes> {
         let codes = [OpCode::READ, OpCode::GETXATTR, OpCode::OMAPGETHEADER, OpCode::CALL];
         Ok(self.result(at, &codes)?.outdata.clone())

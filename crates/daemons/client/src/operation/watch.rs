@@ -10,7 +10,7 @@ use types::rados::OpCode;
 const NOTIFY_VERSION: u32 = 1;
 
 impl Operation {
-    /// Lists who watches: [`OpOutcome::watchers`](crate::OpOutcome::watchers).
+    /// Lists the watchers: [`OpOutcome::watchers`](crate::OpOutcome::watchers).
     pub fn list_watchers(self) -> Self {
         self.plain(OpCode::LIST_WATCHERS)
     }

@@ -1,7 +1,7 @@
-//! `ceph osd pool autoscale-status`: how many groups each pool should have for what it holds (Ceph
+//! `ceph osd pool autoscale-status`: how many PGs each pool should have for what it holds (Ceph
 //! 17.2: `src/pybind/mgr/pg_autoscaler/module.py`; the JSON and the columns are those of 16.2.15).
 //!
-//! This is the proposal; [`crate::autoscaler`] acts on it for pools whose `pg_autoscale_mode` is
+//! This is the proposal; [`crate::autoscaler`] acts on it for pools with the `pg_autoscale_mode`
 //! `on`. Where statistics are absent or stale there is no proposal at all, only what is.
 
 use super::{Answer, Context};
@@ -13,7 +13,7 @@ use types::pool::{AutoscaleMode, PoolOptValue, flag};
 use types::stats::PgState;
 use types::{OsdId, OsdMap, PgId, PgPool, PoolId};
 
-/// Fewest groups of a pool that does not say `pg_num_min`.
+/// Fewest PGs of a pool that does not say `pg_num_min`.
 const LEAST: u32 = 32;
 
 /// A subtree of the CRUSH map in which pools are.
@@ -166,7 +166,7 @@ fn lines(state: &MgrState, map: &OsdMap, goals: Goals) -> Vec<Line> {
             if !is_known(state, map, l.id, p, &map.crush.leaves(l.root)) {
                 continue;
             }
-            // Each group is on that many OSDs, whatever a byte of it takes.
+            // Each PG is on that many OSDs, whatever a byte of it takes.
             l.ideal = groups / f64::from(p.size) * l.bias;
             let least = match option(p, "pg_num_min") as u32 {
                 0 => LEAST,

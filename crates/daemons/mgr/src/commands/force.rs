@@ -1,4 +1,4 @@
-//! `pg force-recovery` and its neighbours: the manager finds out for which groups that makes sense,
+//! `pg force-recovery` and its neighbours: the manager finds out for which PGs that makes sense,
 //! and tells their primaries.
 
 use super::Context;
@@ -16,9 +16,9 @@ pub struct Order {
     what: String,
     /// For [`OsdForceRecovery`].
     pub options: u8,
-    /// Groups by their primaries.
+    /// PGs by their primaries.
     pub groups: BTreeMap<OsdId, Vec<PgId>>,
-    /// Remarks on groups that are left out, and the last reason that is an error.
+    /// Remarks on PGs that are left out, and the last reason that is an error.
     remarks: String,
     refused: Option<Errno>,
 }
@@ -33,7 +33,7 @@ fn options(what: &str) -> u8 {
     if what.starts_with("cancel-") { of | OsdForceRecovery::CANCEL } else { of }
 }
 
-/// Why a group in this state is left out, and whether that is an error: scripts may race with the
+/// Why a PG in this state is left out, and whether that is an error: scripts may race with the
 /// cluster.
 fn pointless(state: PgState, options: u8) -> Option<(&'static str, bool)> {
     let any = |bits: &[PgState]| bits.iter().any(|b| state.has(*b));
@@ -102,7 +102,7 @@ pub fn groups(cx: &Context<'_>) -> Result<Order, Refusal> {
     Ok(order(cx, candidates?))
 }
 
-/// The same of all groups of pools.
+/// The same of all PGs of pools.
 pub fn pools(cx: &Context<'_>) -> Result<Order, Refusal> {
     let names = cx.args.strs("who");
     if names.is_empty() {

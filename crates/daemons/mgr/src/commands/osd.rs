@@ -467,13 +467,13 @@ fn join(osds: &BTreeSet<OsdId>) -> String {
 #[derive(Default)]
 struct Safety {
     safe: BTreeSet<OsdId>,
-    /// Groups are mapped to them.
+    /// PGs are mapped to them.
     active: BTreeSet<OsdId>,
     /// How many, each OSD's counted apart.
     mapped: usize,
-    /// They said nothing, and some groups are not clean.
+    /// They said nothing, and some PGs are not clean.
     missing: BTreeSet<OsdId>,
-    /// They have data of groups, and some groups are not clean.
+    /// They have data of PGs, and some PGs are not clean.
     stored: BTreeSet<OsdId>,
 }
 

@@ -467,7 +467,7 @@ fn dump_pools(cx: &Context<'_>) -> Answer {
     json(cx, &json!({"pg_ready": true, "pool_stats": pool_stats(cx)}))
 }
 
-/// The groups that a listing selects.
+/// The PGs that a listing selects.
 struct Filter {
     pool: Option<PoolId>,
     osd: Option<OsdId>,

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use types::errno::Errno;
 
-/// Who asks: what they may do with a pool and a namespace.
+/// The client that asks: what it may do with a pool and a namespace.
 pub type Allowed = Box<dyn Fn(&str, &str) -> bool>;
 
 /// What is asked of the manager's block device services.

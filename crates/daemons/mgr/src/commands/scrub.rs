@@ -11,7 +11,7 @@ use types::{OsdId, OsdMap, PgId, PoolId};
 pub struct Order {
     /// `scrub`, `deep-scrub` or `repair`.
     pub what: String,
-    /// Groups by their primaries.
+    /// PGs by their primaries.
     pub groups: BTreeMap<OsdId, Vec<PgId>>,
     whose: Whose,
 }
@@ -31,7 +31,7 @@ fn again(text: String) -> Refusal {
     Refusal::new(Errno::EAGAIN, text)
 }
 
-/// Groups of these pools by their primaries.
+/// PGs of these pools by their primaries.
 fn by_primary(map: &OsdMap, pools: impl IntoIterator<Item = PoolId>) -> BTreeMap<OsdId, Vec<PgId>> {
     let mut groups: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
     for pool in pools {

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Connections at a time; more are closed at once.
 const MOST_PEERS: usize = 16;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Asked {
     /// A page that says where the metrics are.
@@ -27,7 +27,7 @@ pub enum Asked {
     Unknown,
     /// With a method that there is not.
     Method,
-    /// What cannot be understood.
+    /// A request that cannot be understood.
     Bad,
 }
 
@@ -98,7 +98,7 @@ pub async fn serve<F: Future<Output = String> + 'static>(
             Ok((stream, _)) => stream,
             Err(e) => {
                 tracing::debug!("metrics: {e}");
-                // No descriptors are left: it helps nobody to ask again at once.
+                // No descriptors are left: it does not help to ask again at once.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

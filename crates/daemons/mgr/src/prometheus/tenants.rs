@@ -1,8 +1,8 @@
 //! What classes and tenants are promised and get, summed over OSDs.
 //!
 //! There may be very many tenants, and each has a dozen numbers. Only some are shown by name; what
-//! the others get is added up in one that is called `others`. Who is shown stays so for a while,
-//! and a tenant that goes takes its numbers to the others: counters never go down.
+//! the others get is added up in one that is called `others`. A tenant that is shown stays so for a
+//! while, and one that goes takes its numbers to the others: counters never go down.
 
 use super::text::{Kind, Text};
 use messages::{ClassSeen, ClassWork, QosSeen, TenantSeen};
@@ -12,11 +12,11 @@ use types::OsdId;
 
 /// Classes of an OSD; there are three.
 const MOST_CLASSES: usize = 8;
-/// Who is not shown is known up to this number.
+/// So many tenants that are not shown are known.
 const MOST_CANDIDATES: usize = 8192;
-/// So often it is looked who is to be shown, in seconds.
+/// Seconds between two choices of the tenants to show.
 const CHOOSE: f64 = 60.0;
-/// The name for all who are not shown.
+/// The name for all that are not shown.
 const OTHERS: &str = "others";
 /// Quantiles of waiting times.
 const QUANTILES: [(f64, &str); 3] = [(0.5, "0.5"), (0.9, "0.9"), (0.99, "0.99")];
@@ -71,7 +71,7 @@ struct ClassWaits {
 struct Counts {
     sum: TenantSeen,
     recent: Recent,
-    /// What came of late.
+    /// Recent demand.
     activity: f64,
 }
 
@@ -95,14 +95,14 @@ impl Counts {
     }
 }
 
-/// See the module.
+/// Counters of tenants, some by name and the others as one.
 #[derive(Default)]
 pub struct Tenants {
     classes: BTreeMap<OsdId, Vec<(ClassSeen, ClassWork)>>,
     waits: BTreeMap<String, ClassWaits>,
     shown: BTreeMap<String, Counts>,
     others: Counts,
-    /// What came of late for those who are not shown.
+    /// What came of late for tenants that are not shown.
     candidates: BTreeMap<String, f64>,
     chosen: f64,
 }
@@ -159,12 +159,12 @@ impl Tenants {
         }
     }
 
-    /// Who has gone is forgotten.
+    /// A tenant that has gone is forgotten.
     pub fn retain_osds(&mut self, exists: impl Fn(OsdId) -> bool) {
         self.classes.retain(|osd, _| exists(*osd));
     }
 
-    /// Shows who is far busier than one that is shown, in its place.
+    /// Shows a tenant that is far busier than one that is shown, in its place.
     fn choose(&mut self, most: usize) {
         let mut busiest: Vec<(String, f64)> =
             std::mem::take(&mut self.candidates).into_iter().collect();
@@ -493,7 +493,7 @@ mod tests {
         ] {
             assert!(out.lines().any(|l| l == line), "{line} is not in\n{out}");
         }
-        // One that is far busier takes the place of another, who goes to the others.
+        // One that is far busier takes the place of another, which goes to the others.
         for n in 0..5 {
             t.take(
                 OsdId(1),

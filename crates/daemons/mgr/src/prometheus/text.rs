@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What a number is.
+/// The kind of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// It goes up and down.
@@ -11,7 +11,7 @@ pub enum Kind {
     Counter,
     /// Quantiles, and a sum and a count in names of their own.
     Summary,
-    /// Nobody knows.
+    /// It is not known.
     Untyped,
 }
 

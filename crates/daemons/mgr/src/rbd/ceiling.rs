@@ -33,7 +33,7 @@ const MOST_READS: usize = 32;
 /// Values of `rbd_qos_*` options by name.
 pub type Settings = BTreeMap<String, String>;
 
-/// Where settings are kept.
+/// A place of settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// With the monitors, for all clients.
@@ -126,8 +126,8 @@ impl Rates {
         now: f64,
     ) -> bool {
         if *reads == DemandCount::default() && *writes == DemandCount::default() {
-            // Whoever writes through an image goes from OSD to OSD: the next one needs the part at
-            // once.
+            // A client that writes through an image goes from OSD to OSD: the next one needs the
+            // part at once.
             let was = self.came.iter().any(|c| *c > 0.0);
             *self = Rates { told: now, ..Rates::default() };
             return was;
@@ -165,7 +165,7 @@ struct Image {
     told: BTreeMap<OsdId, ImageShare>,
 }
 
-/// See the module. Times are seconds.
+/// The limits of images in use, divided over OSDs. Times are seconds.
 #[derive(Default)]
 pub struct Ceilings {
     images: BTreeMap<ImageData, Image>,
@@ -230,7 +230,7 @@ impl Ceilings {
             .filter(|(_, k)| !k.reading && k.due <= now)
             .map(|(s, k)| (k.due, s))
             .collect();
-        // Who waits for longest; new ones first.
+        // The image that waits for longest; new ones first.
         due.sort_by(|a, b| a.0.total_cmp(&b.0));
         let due: Vec<Source> = due
             .into_iter()
@@ -272,7 +272,7 @@ impl Ceilings {
         Some(limits(&[image, pool?, global?]))
     }
 
-    /// Splits anew; what there is to tell. `serving` are the OSDs that lead groups of a pool.
+    /// Splits anew; what there is to tell. `serving` are the OSDs that lead PGs of a pool.
     pub fn round(
         &mut self,
         now: f64,
@@ -341,8 +341,8 @@ impl Ceilings {
     }
 }
 
-/// Stands among the settings of an image that does not exist, or whose data is not where its name
-/// says.
+/// Stands among the settings of an image that does not exist, or that does not have its data where
+/// its name says.
 pub const NO_IMAGE: &str = "no image";
 
 fn split(
@@ -482,11 +482,11 @@ mod tests {
             a.abs_diff(49_166) < 1500 && other.abs_diff(49_166) < 1500 && b == 1_666,
             "{a} {b} {other}"
         );
-        // Who says that he is asked for nothing any more gives his part back at once.
+        // An OSD that reports no demand any more gives its part back at once.
         assert!(c.handle_demand(OsdId(0), &[writes(&d, 0, 0)], 4.9));
         assert_eq!(round(&mut c, 4.9), [1_666, 1_666, 96_666]);
         c.handle_demand(OsdId(0), &[writes(&d, 100, 0)], 5.0);
-        // And who says nothing, soon.
+        // And a silent one, soon.
         c.handle_demand(OsdId(2), &[writes(&d, 10, 4)], 8.0);
         assert!(round(&mut c, 8.0)[2] > 90_000);
     }
@@ -516,7 +516,7 @@ mod tests {
             [] as [OsdId; 0],
             "it did not ask"
         );
-        // Who does not know is told again.
+        // An OSD that does not know is told again.
         assert!(c.handle_demand(
             OsdId(1),
             &[ImageDemand { known: false, ..writes(&d, 1, 0) }],

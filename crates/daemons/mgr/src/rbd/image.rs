@@ -39,7 +39,7 @@ const ORDERS: std::ops::RangeInclusive<u8> = 12..=26;
 const FAST_DIFF_INVALID: u64 = 2;
 /// `RBD_FLAG_OBJECT_MAP_INVALID` and that.
 const MAPS_INVALID: u64 = 1 | FAST_DIFF_INVALID;
-/// What a page of a listing has.
+/// Entries of a page of a listing.
 const PAGE: u64 = 1024;
 /// How long clients with the image open have to hear of a change, in seconds.
 const NOTIFY_TIMEOUT: u32 = 10;
@@ -287,7 +287,7 @@ impl Image {
         !self.snaps.is_empty()
     }
 
-    /// Whether it is a clone whose data is still its parent's in part.
+    /// Whether it is a clone with data that is still its parent's in part.
     pub async fn has_parent(&self) -> Result<bool> {
         Ok(self.overlap(SnapId::NOSNAP).await?.is_some())
     }
@@ -350,8 +350,8 @@ impl Image {
         let manager = self.ctx.rados().mon().global_id();
         let mut message = BytesMut::new();
         denc::envelope(&mut message, NOTIFY_VERSION, 1, |out| {
-            // The operation; who asks: the client and its watch, which the manager does not have;
-            // and the client's number of the request.
+            // The operation; the requester (client and watch, which the manager does not have); and
+            // the client's number of the request.
             NOTIFY_FLATTEN.encode(out, Features::ALL);
             (manager, 0u64, request).encode(out, Features::ALL);
         });
@@ -381,8 +381,8 @@ impl Image {
         )))
     }
 
-    /// Whoever has the image open reads its header again (librbd takes an empty notification for
-    /// that).
+    /// Clients that have the image open read its header again (librbd takes an empty notification
+    /// for that).
     async fn notify(&self) -> Result<()> {
         self.tell_watchers(Bytes::new()).await
     }
@@ -724,7 +724,7 @@ pub async fn remove(ctx: &IoCtx, name: &str, id: &str, progress: Progress<'_>) -
     Ok(())
 }
 
-/// Removes an image that is in the trash and whose time has come.
+/// Removes an image that is in the trash and due.
 pub async fn remove_from_trash(
     ctx: &IoCtx,
     id: &str,

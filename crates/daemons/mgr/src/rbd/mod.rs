@@ -39,7 +39,7 @@ const SCHEDULES: &str = "rbd_trash_purge_schedule";
 const GLOBAL_SCHEDULE: &str = "mgr/rbd_support/trash_purge_schedule";
 /// How long an OSD may take to answer.
 const OSD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The same for a task, which nobody waits for and which moves whole objects.
+/// The same for a task, which no client waits for and which moves whole objects.
 const TASK_OSD_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often tasks are looked at without a command (Ceph: `TaskHandler.run`).
 const TASK_PERIOD: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ const NAMES_PERIOD: f64 = 300.0;
 /// How long a command waits until stored tasks are known.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// The manager's services for block devices.
 pub struct RbdSupport {
     rados: Rados,
     conf: Rc<RefCell<Config>>,
@@ -533,7 +533,7 @@ impl RbdSupport {
         Ok(self.schedules.borrow().status(level, &|id| pools.name(id)))
     }
 
-    /// Removes from the trash what users put there and whose time has come.
+    /// Removes from the trash what users put there and what is due.
     async fn purge(&self, pool: PoolId, namespace: &str) {
         let ctx = self.ioctx_of(pool, namespace);
         let images = match image::trash(&ctx).await {

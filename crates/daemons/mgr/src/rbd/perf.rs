@@ -51,7 +51,7 @@ struct Query {
     images: BTreeMap<ImageKey, Image>,
 }
 
-/// What is known of the images.
+/// Names and counters of images.
 #[derive(Default)]
 pub struct Perf {
     /// Reported since the last round.
@@ -123,7 +123,7 @@ impl Perf {
     }
 
     /// Ends a round: works on what was reported since the last one. Returns the pools and
-    /// namespaces with images whose names are not known.
+    /// namespaces with images of unknown names.
     pub fn round(&mut self, now: f64, pools: &dyn Pools) -> BTreeSet<(PoolId, String)> {
         self.queries.retain(|_, q| now - q.asked <= EXPIRE);
         let pending = std::mem::take(&mut self.pending);

@@ -13,7 +13,7 @@ const MOST_RETRY_INTERVAL: u64 = 300;
 /// Tasks that are remembered when they are done, so that a repeated command gets the same answer.
 const MOST_COMPLETED: usize = 50;
 
-/// What a task does.
+/// The kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     /// Makes a clone independent of its parent.
@@ -27,10 +27,10 @@ pub enum Action {
     TrashRemove,
 }
 
-/// What a task is about.
+/// The object of a task, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refs {
-    /// What is done.
+    /// The kind of the task.
     pub action: Action,
     /// The pool.
     pub pool_name: String,
@@ -64,14 +64,14 @@ pub struct Stored {
     pub id: String,
     /// For people.
     pub message: String,
-    /// What it is about.
+    /// Its pool, namespace and image.
     pub refs: Refs,
 }
 
 /// A task in the queue.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// What is stored of it.
+    /// Its stored form.
     pub stored: Stored,
     retry_message: Option<String>,
     retry_attempts: u64,
@@ -171,7 +171,7 @@ impl Queue {
         self.tasks.values()
     }
 
-    /// The tasks whose time has come, in order.
+    /// The tasks that are due, in order.
     pub fn due(&self, now: Utime) -> Vec<u64> {
         self.tasks
             .values()

@@ -38,7 +38,7 @@ pub(super) async fn autoscale(inner: Weak<Inner>) {
 }
 
 impl Inner {
-    /// What an operator wants of numbers of groups.
+    /// What an operator wants of numbers of PGs.
     pub(super) fn goals(&self) -> Goals {
         let conf = self.conf.borrow();
         Goals {

@@ -71,8 +71,8 @@ fn shown(settings: &Settings) -> String {
     format!("{{{}}}", inner.join(","))
 }
 
-/// The settings of a profile of whose settings none is named
-/// (`osd_pool_default_erasure_code_profile`: words of the form name=value).
+/// The settings of a profile without a named setting (`osd_pool_default_erasure_code_profile`:
+/// words of the form name=value).
 pub fn default_settings(conf: &Config) -> Settings {
     conf.str("osd_pool_default_erasure_code_profile")
         .split_whitespace()
@@ -242,14 +242,14 @@ fn rule_create(c: &mut Write<'_>) -> Answer {
     Ok(Reply::status(format!("created rule {name} at {id}")))
 }
 
-/// What a pool takes from its profile.
+/// The properties that a pool takes from its profile.
 pub(super) struct OfPool {
     pub size: u8,
     pub min_size: u8,
     pub layout: Layout,
 }
 
-/// What a pool with a profile is to be like.
+/// The properties of a pool with a profile.
 pub(super) fn of_pool(profile: &Profile, conf: &Config) -> Result<OfPool, Refusal> {
     let layout = profile
         .layout(conf.u64("osd_pool_erasure_code_stripe_unit"))

@@ -455,7 +455,7 @@ fn set_max(c: &mut Write<'_>) -> Answer {
     Ok(Reply::status(format!("set new max_osd = {new}")))
 }
 
-/// An address as operators write it. The kind matters for nobody: entries are kept as `ANY`, as in
+/// An address as operators write it. The kind does not matter: entries are kept as `ANY`, as in
 /// Ceph since Nautilus.
 fn address(text: &str) -> Result<EntityAddr, Refusal> {
     let bad = || Refusal::invalid(format!("unable to parse address {text}"));

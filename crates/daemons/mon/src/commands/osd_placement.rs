@@ -83,7 +83,7 @@ fn list(osds: &[OsdId]) -> String {
     format!("[{}]", ids.join(","))
 }
 
-/// An OSD in JSON, where nobody is -1 for a primary and `2147483647` in a set.
+/// An OSD in JSON, where none is -1 for a primary and `2147483647` in a set.
 fn ids(osds: &[OsdId]) -> Vec<i32> {
     osds.iter().map(|o| o.0).collect()
 }
@@ -137,7 +137,7 @@ fn pgid(text: &str) -> Result<PgId, Refusal> {
     text.parse().map_err(|_| Refusal::invalid(format!("invalid pgid '{text}'")))
 }
 
-/// The group that a command is about, if its pool has it.
+/// The PG that a command is about, if its pool has it.
 fn group<'a>(map: &'a OsdMap, text: &str) -> Result<(PgId, &'a PgPool), Refusal> {
     let pg = pgid(text)?;
     map.pools
@@ -213,7 +213,7 @@ fn may_upmap(map: &OsdMap, release: Release, command: &str) -> Result<(), Refusa
     Err(Refusal::new(Errno::EPERM, message))
 }
 
-/// The map with a group's placement changed, if what its pool's rule promises holds then.
+/// The map with a PG's placement changed, if what its pool's rule promises holds then.
 fn sound(map: &OsdMap, pg: PgId, change: impl FnOnce(&mut OsdMap)) -> Result<(), Refusal> {
     let mut after = map.clone();
     change(&mut after);
@@ -325,7 +325,7 @@ fn upmap_primary(c: &mut Write<'_>) -> Answer {
             list(&placed)
         )));
     }
-    // Without an earlier one: that would say who leads otherwise.
+    // Without an earlier one: that would say which OSD is primary otherwise.
     let mut plain = c.pending.osd().clone();
     plain.pg_upmap_primaries.remove(&pg);
     if plain.pg_to_raw_upmap(pg).first() == Some(&osd) {
@@ -363,7 +363,7 @@ fn repeer(c: &mut Write<'_>) -> Answer {
     let m = c.pending.osd().pg_to_up_acting(pg);
     if m.acting.len() < 2 {
         return Err(Refusal::unsupported(
-            "a group with fewer than two OSDs acting cannot be made to peer this way",
+            "a PG with fewer than two OSDs acting cannot be made to peer this way",
         ));
     }
     let mut acting = m.acting.clone();

@@ -313,7 +313,7 @@ fn change_flag(c: &mut Write<'_>, key: &str, on: bool) -> Answer {
 fn set_flag(c: &mut Write<'_>) -> Answer {
     let key = c.args.req("key").to_owned();
     if key == "full" {
-        // OSDs report that they are full; nobody else says so.
+        // OSDs report that they are full; no other daemon says so.
         return Err(Refusal::invalid("unrecognized flag 'full'"));
     }
     change_flag(c, &key, true)

@@ -177,7 +177,7 @@ pub fn change(pending: &mut Pending, id: PoolId, f: impl FnOnce(&mut PgPool)) {
     }
 }
 
-/// What a new pool is to be like.
+/// The properties of a new pool.
 #[derive(Clone, Debug, Default)]
 pub struct NewPool<'a> {
     /// Its name.

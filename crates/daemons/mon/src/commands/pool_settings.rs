@@ -376,7 +376,7 @@ fn with_setting(
                         "specified pg_num {n} > pg_num_max {max}"
                     )));
                 }
-                // Placement follows, unless somebody chose it to be different.
+                // Placement follows, unless it was chosen to be different.
                 if p.pg_num_target == p.pgp_num_target {
                     p.pgp_num_target = n as u32;
                 }

@@ -1,21 +1,21 @@
-//! Since when groups are clean, as their primaries say: maps from then on are needed.
+//! Since when PGs are clean, as their primaries say: maps from then on are needed.
 
 use std::collections::BTreeMap;
 use types::{Epoch, OsdMap, PgId, PoolId};
 
-/// Up to when each group was clean (Ceph: `LastEpochClean` of `mon/OSDMonitor.h`).
+/// Up to when each PG was clean (Ceph: `LastEpochClean` of `mon/OSDMonitor.h`).
 ///
 /// A copy that comes back must be able to see in which intervals others may have written since the
-/// group was last clean. The OSD that knows may be down then, so it is not enough that no OSD that
-/// is up needs a map.
+/// PG was last clean. The OSD that knows may be down then, so it is not enough that no OSD that is
+/// up needs a map.
 #[derive(Debug, Default)]
 pub(crate) struct LastEpochClean {
-    /// By pool, by the group's seed; 0 if nobody said.
+    /// By pool, by the PG's seed; 0 if it was not reported.
     pools: BTreeMap<PoolId, Vec<Epoch>>,
 }
 
 impl LastEpochClean {
-    /// A primary says that this group of its own was clean in `epoch`, or later.
+    /// A primary says that this PG of its own was clean in `epoch`, or later.
     pub fn report(&mut self, map: &OsdMap, pg: PgId, epoch: Epoch) {
         let Some(pool) = map.pool(pg.pool) else {
             return;
@@ -27,8 +27,7 @@ impl LastEpochClean {
         }
     }
 
-    /// No group needs maps before this epoch. 0 while nobody has said anything of some group; none
-    /// without groups.
+    /// No PG needs maps before this epoch. 0 while some PG was not reported; none without PGs.
     pub fn lower_bound(&mut self, map: &OsdMap) -> Option<Epoch> {
         self.pools.retain(|id, _| map.pool(*id).is_some());
         let pools = map.pools.iter().filter(|(_, p)| p.is_replicated());
@@ -65,14 +64,14 @@ mod tests {
         assert_eq!(clean.lower_bound(&two), Some(Epoch(0)), "nothing is known of the other pool");
         clean.report(&two, pg(2, 0), Epoch(50));
         assert_eq!(clean.lower_bound(&two), Some(Epoch(30)));
-        // A primary that does not know better, and a group that there is not.
+        // A primary that does not know better, and a PG that there is not.
         clean.report(&two, pg(1, 1), Epoch(10));
         clean.report(&two, pg(1, 7), Epoch(10));
         clean.report(&two, pg(9, 0), Epoch(10));
         assert_eq!(clean.lower_bound(&two), Some(Epoch(30)));
         clean.report(&two, pg(1, 1), Epoch(60));
         assert_eq!(clean.lower_bound(&two), Some(Epoch(40)));
-        // Parts of a group say for themselves; one that was joined is forgotten, and so is a pool.
+        // Parts of a PG say for themselves; one that was joined is forgotten, and so is a pool.
         let split = map(&[(1, 4), (2, 1)]);
         assert_eq!(clean.lower_bound(&split), Some(Epoch(0)));
         for seed in 0..4 {

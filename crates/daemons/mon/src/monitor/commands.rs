@@ -13,7 +13,7 @@ use types::errno::Errno;
 use types::log::LogPriority;
 use types::{Epoch, features};
 
-/// Who gets the answer, in which kind of message, and in which shape.
+/// The receiver of the answer, the kind of message, and its shape.
 pub(super) enum Asked {
     Mon(messages::MonCommand, super::ops::Op, Shape),
     Tell,
@@ -42,7 +42,7 @@ impl Asked {
 }
 
 /// A command as logs show it. What operators keep under `config-key` may be secret; promises to
-/// tenants are not, and everybody should see who made them.
+/// tenants are not, and their author should be seen.
 fn shown(args: &Args, text: &str) -> String {
     if !args.prefix().starts_with("config-key") {
         return text.to_owned();
@@ -74,7 +74,7 @@ pub(super) fn request_id(session: &Session, kind: RequestKind, tid: u64) -> Opti
 }
 
 /// Executes a command that was not executed before, and remembers its answer in the same batch. An
-/// error is an answer, too: what was refused then may be possible now, and nobody asks for it any
+/// error is an answer, too: what was refused then may be possible now, and is not asked for any
 /// more.
 fn once(
     pending: &mut Pending,
@@ -177,7 +177,8 @@ impl Inner {
             }
             return self.hand_to_manager(session, cmd, input, asked, tid);
         }
-        // Permission before arguments: nobody learns anything about commands that he may not give.
+        // Permission before arguments: no client learns anything about commands that it may not
+        // give.
         if let Some(entry) = commands::find_prefix(args.prefix())
             && !session.allows(entry.module, args.prefix(), &args.text_map(), entry.perm)
         {

@@ -219,8 +219,8 @@ impl Inner {
                 w if w == "mdsmap" || w.starts_with("mdsmap.") || w.starts_with("fsmap") => {
                     session.may("mds", "r")
                 }
-                // Whoever may not read the monitors' state learns only where they are, and his
-                // settings.
+                // A client that may not read the monitors' state learns only where they are, and
+                // its settings.
                 "monmap" | "config" => true,
                 _ => session.may("mon", "r"),
             };

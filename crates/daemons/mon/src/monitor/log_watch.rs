@@ -1,9 +1,9 @@
 //! Subscriptions to the cluster log: `ceph -w`.
 //!
-//! Whoever watches wants lines of one level and above, of all channels, and says from which version
-//! of the log. Each line is a version of its own; the line with number `n` makes version `n + 1`,
-//! because 0 is what somebody asks for who has seen nothing yet. He gets what the newest version
-//! brought, and all that comes after it.
+//! A subscriber wants lines of one level and above, of all channels, and says from which version of
+//! the log. Each line is a version of its own; the line with number `n` makes version `n + 1`,
+//! because 0 is the request of a subscriber that has seen nothing yet. It gets what the newest
+//! version brought, and all that comes after it.
 
 use super::session::{Session, Subscription};
 use super::{Inner, now};
@@ -20,9 +20,9 @@ pub(super) fn level(what: &str) -> Option<LogPriority> {
     what.strip_prefix("log-").and_then(LogPriority::from_name)
 }
 
-/// The messages that bring somebody who wants version `next` up to date, with lines of `least` and
-/// above. Each has the version of the last line that it covers, so that the subscriber knows where
-/// to go on after a new connection.
+/// The messages that bring a subscriber that wants version `next` up to date, with lines of `least`
+/// and above. Each has the version of the last line that it covers, so that the subscriber knows
+/// where to go on after a new connection.
 fn news(log: &CentralLog, fsid: Fsid, next: u64, least: LogPriority, now: Utime) -> Vec<Log> {
     let version = log.next();
     let from = if next == 0 { version } else { next };
@@ -151,7 +151,7 @@ mod tests {
         let (lines, versions) = seen(&s, 2, LogPriority::DEBUG);
         assert_eq!(lines, ["log lines 2 to 4 are not kept any more", "4", "5"]);
         assert_eq!(versions, [6]);
-        // Who is up to date has lost nothing.
+        // A subscriber that is up to date has lost nothing.
         assert_eq!(seen(&s, 5, LogPriority::DEBUG).0, ["4", "5"]);
         put(&mut s, Change::TrimLog(100));
         assert_eq!((s.log.first(), s.log.next()), (5, 6));

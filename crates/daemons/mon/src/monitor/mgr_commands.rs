@@ -44,7 +44,7 @@ impl Open {
     }
 }
 
-/// What the leader has handed to the manager.
+/// The commands that the leader has handed to the manager.
 #[derive(Default)]
 pub(crate) struct MgrCommands {
     way: Option<Way>,

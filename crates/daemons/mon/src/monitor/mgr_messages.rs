@@ -29,9 +29,9 @@ impl BeaconWatch {
         self.heard.values().max().map(|t| now.saturating_duration_since(*t))
     }
 
-    /// Looks around at `now`; who of `known` has been silent for longer than `grace`. Who was never
-    /// heard of is from now on. If the last look is longer ago than `away_after`, it was this
-    /// monitor that did not hear.
+    /// Looks around at `now`: the managers of `known` that have been silent for longer than
+    /// `grace`. One that was never heard of is so from now on. If the last look is longer ago than
+    /// `away_after`, it was this monitor that did not hear.
     pub(super) fn silent(
         &mut self,
         known: &[u64],
@@ -59,7 +59,7 @@ impl Inner {
             && session.name.id == name
             && session.may("mgr", "w");
         if !is {
-            tracing::warn!(peer = %session.name, "a message from somebody who is no manager, or another");
+            tracing::warn!(peer = %session.name, "a message of a manager, from a peer that is none or another one");
         }
         is
     }
@@ -211,9 +211,9 @@ impl Inner {
         }
     }
 
-    /// Pools come nearer to the number of groups that they should have.
+    /// Pools come nearer to the number of PGs that they should have.
     fn step_pg_nums(&self, p: &mut Pending, digest: &pgmap::Digest) {
-        // A movement job knows the groups as they are.
+        // A movement job knows the PGs as they are.
         if crate::moves::open(&p.state().moves).is_some() {
             return;
         }
@@ -232,7 +232,7 @@ impl Inner {
         }
     }
 
-    /// Groups that were active once exist.
+    /// PGs that were active once exist.
     fn note_created(&self, p: &mut Pending, digest: &pgmap::Digest) {
         let waiting: Vec<_> = digest
             .active_pgs
@@ -264,12 +264,12 @@ mod tests {
                 .into_iter()
                 .collect::<Vec<_>>()
         };
-        // Who was never heard of has the whole grace.
+        // A manager that was never heard of has the whole grace.
         for s in (0..=30).step_by(5) {
             assert_eq!(silent(s, &[1]), [0u64; 0], "{s}");
         }
         assert_eq!(silent(35, &[1]), [2]);
-        // A monitor that hung blames nobody.
+        // A monitor that hung blames no manager.
         assert_eq!(silent(100, &[]), [0u64; 0]);
         assert_eq!(silent(125, &[]), [0u64; 0]);
         assert_eq!(silent(131, &[]), [1, 2]);

@@ -47,7 +47,7 @@ pub(crate) struct Limits {
     pub duration: u64,
 }
 
-/// See the module.
+/// The messages that this monitor works on, and the slowest of the past.
 #[derive(Default)]
 pub(crate) struct Ops {
     open: RefCell<BTreeMap<u64, Record>>,
@@ -84,7 +84,7 @@ impl Ops {
         }
     }
 
-    /// What is not answered.
+    /// The messages without an answer.
     pub fn in_flight(&self, at: Utime) -> Value {
         let open = self.open.borrow();
         let ops = open.iter().map(|(n, r)| r.dump(*n, at, at.since(r.began).as_secs_f64()));

@@ -354,7 +354,7 @@ impl Inner {
     }
 }
 
-/// Notes that groups exist. A pool whose first groups all exist is no longer being created.
+/// Notes that PGs exist. A pool is being created until all its first PGs exist.
 pub(super) fn note_created(p: &mut Pending, pgs: Vec<PgId>) {
     let pools: std::collections::BTreeSet<_> = pgs.iter().map(|pg| pg.pool).collect();
     p.put(Change::PgsCreated(pgs));

@@ -39,13 +39,13 @@ impl Rules {
         }
     }
 
-    /// What reporters must not share.
+    /// The type of bucket that reporters must not share.
     pub fn level(&self) -> &str {
         &self.level
     }
 
-    /// Seconds of silence that are borne: more if this OSD was only slow lately, or those who
-    /// report were: they are perhaps in the same trouble.
+    /// Seconds of silence that are borne: more if this OSD was only slow lately, or the reporters
+    /// were: they are perhaps in the same trouble.
     fn grace_for(
         &self,
         map: &OsdMap,
@@ -111,7 +111,7 @@ pub(crate) struct OsdWatch {
     pub failures: BTreeMap<OsdId, Failure>,
     /// By OSD: the map that it had when it last reported.
     pub has_map: BTreeMap<OsdId, Epoch>,
-    /// Up to when groups were clean.
+    /// Up to when PGs were clean.
     pub last_epoch_clean: LastEpochClean,
     /// Down OSDs, since when this leader knows of it.
     pub down_since: BTreeMap<OsdId, Utime>,
@@ -157,9 +157,9 @@ impl OsdWatch {
         })
     }
 
-    /// OSDs that have been down long enough to be marked out, and for how many seconds. Those whose
-    /// whole subtree is down begin to wait anew: something else is wrong there, which people repair
-    /// sooner than data is copied.
+    /// OSDs that have been down long enough to be marked out, and for how many seconds. Those in a
+    /// subtree that is down as a whole begin to wait anew: something else is wrong there, which is
+    /// repaired sooner than data is copied.
     pub fn due_out(&mut self, map: &OsdMap, now: Utime, rules: &OutRules) -> Vec<(OsdId, u64)> {
         let down: Vec<OsdId> = map.osds().filter(|o| map.is_down(*o) && map.is_in(*o)).collect();
         self.down_since.retain(|o, _| down.contains(o));
@@ -265,7 +265,7 @@ mod tests {
         conf
     }
 
-    /// Who calls osd.0 silent, and since when.
+    /// The OSDs that call osd.0 silent, and since when.
     fn reported(by: &[(i32, u32)]) -> OsdWatch {
         let reporters = by.iter().map(|(osd, since)| (OsdId(*osd), at(*since))).collect();
         OsdWatch { failures: [(OsdId(0), Failure { reporters })].into(), ..OsdWatch::default() }

@@ -77,7 +77,7 @@ impl Inner {
         p.wake.notify_one();
     }
 
-    /// Adds to the open batch; nobody waits for the commit.
+    /// Adds to the open batch, without a wait for the commit.
     pub fn change_and_forget(&self, change: impl FnOnce(&mut Pending)) {
         self.change(change, |_| ());
     }

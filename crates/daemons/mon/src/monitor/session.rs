@@ -30,8 +30,8 @@ pub(crate) enum Link {
     Routed(Rc<Route>),
 }
 
-/// The way back for one message that a follower passed on. When nobody holds it any more, the
-/// message is dealt with, and the follower is told so.
+/// The way back for one message that a follower passed on. When it is dropped, the message is dealt
+/// with, and the follower is told so.
 pub(crate) struct Route {
     /// The connection with the follower.
     pub via: Rc<Connection>,
@@ -51,7 +51,7 @@ pub(crate) struct Route {
 pub(crate) struct PassedPeer {
     pub name: AuthName,
     pub addrs: EntityAddrVec,
-    /// Where its socket is.
+    /// The address of its socket.
     pub socket: EntityAddr,
     pub features: u64,
     pub global_id: u64,
@@ -137,8 +137,8 @@ impl Link {
     }
 
     /// What became of the peer's request is not known. It asks again: in a new session, or through
-    /// its monitor, which passes on what was not answered once more, to whoever leads then. Either
-    /// way the connection ends, because no later request of the peer may go before this one
+    /// its monitor, which passes on what was not answered once more, to the leader of that time.
+    /// Either way the connection ends, because no later request of the peer may go before this one
     /// ([`crate::state::Known::Late`]).
     pub fn lose(&self) {
         match self {

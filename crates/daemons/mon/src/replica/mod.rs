@@ -15,7 +15,7 @@
 //! they end.
 //!
 //! *A file is a member.* Its number is drawn when it is made. A monitor that lost its file comes
-//! back as another member, so that nobody votes twice. New members begin with a snapshot, never
+//! back as another member, so that no member votes twice. New members begin with a snapshot, never
 //! with the log from its first entry: the rows that a group was founded with are in no entry.
 
 mod network;
@@ -65,7 +65,7 @@ openraft::declare_raft_types!(
         AsyncRuntime = runtime::Runtime,
 );
 
-/// A deterministic state machine whose state is a set of rows.
+/// A deterministic state machine over a set of rows.
 ///
 /// `apply` must depend on nothing but the state and the proposal. The rows it reports are all that
 /// survives: `load` of the rows written so far gives the same state.
@@ -101,7 +101,7 @@ pub enum OpenError {
     Store {
         /// The file.
         path: String,
-        /// What redb said.
+        /// redb's error.
         #[source]
         source: redb::Error,
     },
@@ -113,7 +113,7 @@ pub enum OpenError {
     Raft(String),
 }
 
-/// Makes a file whose state begins with `rows`: those of a new cluster, or none for a member that
+/// Makes a file with `rows` as its first state: those of a new cluster, or none for a member that
 /// others take in. `id` is drawn at random by the caller and was never used before.
 pub fn seed(path: &Path, id: NodeId, rows: &Rows) -> Result<(), OpenError> {
     Shared::open(path)?.seed(id, rows)
@@ -124,16 +124,15 @@ pub fn seed(path: &Path, id: NodeId, rows: &Rows) -> Result<(), OpenError> {
 /// leader giving up on it.
 pub const HEARTBEAT: Duration = Duration::from_millis(800);
 /// A member that has not heard of its leader for the second of these, and then for a time between
-/// both, stands for election. Until the second of these is over, it gives nobody else its vote
-/// either.
+/// both, stands for election. Until the second of these is over, it gives no other its vote either.
 pub const ELECTION: (Duration, Duration) =
     (Duration::from_millis(2000), Duration::from_millis(2900));
 /// A leader relies on a member for so long, from when it *sent* what the member answered. It is
-/// less than what the member waits before it votes for another: a candidate may be somebody who
-/// heard nothing of the leader for longer than the member.
+/// less than what the member waits before it votes for another: a candidate may have heard nothing
+/// of the leader for longer than the member.
 pub const LEASE: Duration = Duration::from_millis(2700);
 
-/// Who belongs to a group: names by number.
+/// The members of a group: names by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     /// With a vote.
@@ -141,11 +140,11 @@ pub struct Members {
     /// Without.
     pub learners: BTreeMap<NodeId, String>,
     /// Those who are to have a vote when the change that is under way is over. Until then, a
-    /// majority of them is needed as well as one of those who had a vote before it.
+    /// majority of them is needed as well as one of the earlier voters.
     pub changing: Option<BTreeSet<NodeId>>,
 }
 
-/// What a member is.
+/// The role of a member, and its view of the group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// The term.
@@ -249,7 +248,7 @@ impl<M: Machine> Replica<M> {
         }
     }
 
-    /// Founds a group of this member alone, whose state begins with the rows of the file. It leads
+    /// Founds a group of this member alone, with the rows of the file as its first state. It leads
     /// when this returns.
     pub async fn found(&self, name: &str) -> Result<(), OpenError> {
         let members: BTreeMap<NodeId, BasicNode> = [(self.id, BasicNode::new(name))].into();
@@ -294,7 +293,7 @@ impl<M: Machine> Replica<M> {
         end.is_ok_and(|m| applied(&m) && leads(&m))
     }
 
-    /// Who belongs to the group, as far as this member knows.
+    /// The members of the group, as far as this member knows.
     pub fn members(&self) -> Members {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -429,7 +428,7 @@ impl<M: Machine> Replica<M> {
         self.id
     }
 
-    /// What this member is, and who leads.
+    /// What this member is, and which one leads.
     pub fn standing(&self) -> Standing {
         let metrics = self.raft.metrics();
         let m = metrics.borrow();

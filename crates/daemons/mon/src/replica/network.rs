@@ -191,7 +191,7 @@ impl RaftNetwork<TypeConfig> for Peer {
         let sent = Moment::now();
         match self.call(RaftRequest::Append(rpc), option).await? {
             RaftReply::Append(r) => {
-                // Whoever knows a newer term has promised nothing.
+                // A member that knows a newer term has promised nothing.
                 if matches!(&r, Ok(r) if !matches!(r, AppendEntriesResponse::HigherVote(_))) {
                     self.heard.followed(self.to, sent);
                 }

@@ -1,10 +1,10 @@
 //! Going on from the file of one member when a majority of the others is lost for good.
 //!
-//! Everything in the file's log is applied, whether it was committed or not: who was told that
-//! something is done was told so after a majority had it in its log, and this may be the only
-//! member of that majority that is left. Then the file becomes that of *another* member, with a
-//! number of its own, which is alone in a group that begins with this state. Nothing that members
-//! of the old group send is for it, and nobody of the old group belongs to the new one.
+//! Everything in the file's log is applied, whether it was committed or not: a client was told that
+//! something is done only after a majority had it in its log, and this may be the only member of
+//! that majority that is left. Then the file becomes that of *another* member, with a number of its
+//! own, which is alone in a group that begins with this state. Nothing that members of the old
+//! group send is for it, and no member of the old group belongs to the new one.
 
 use super::store::{Applied, LOG, STATE, Shared, entry, put_meta};
 use super::{Machine, NodeId, Row, Rows};
@@ -24,7 +24,7 @@ pub enum RescueError {
     /// It is not there, or cannot be opened.
     #[error("cannot be opened: {0}")]
     Unreadable(#[source] redb::Error),
-    /// Somebody has it open.
+    /// Another process has it open.
     #[error("in use: stop the monitor first")]
     Busy,
     /// It contradicts itself.
@@ -39,7 +39,7 @@ pub enum RescueError {
     /// It has no others that could be lost.
     #[error("is of the only member of its group already: start the monitor")]
     Alone,
-    /// What was applied to the state failed.
+    /// An entry could not be applied to the state.
     #[error("{0}")]
     State(String),
     /// It could not be written.
@@ -68,7 +68,7 @@ impl From<Option<LogId<u64>>> for Place {
     }
 }
 
-/// What a file says of its member and the group.
+/// The member and the group of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// The member's number.
@@ -131,7 +131,7 @@ impl<M: Machine> Survivor<M> {
         Ok(Survivor { shared, survey, changed, machine })
     }
 
-    /// What the file says.
+    /// The member and the group of the file.
     pub fn survey(&self) -> &Survey {
         &self.survey
     }

@@ -416,7 +416,7 @@ impl<M: Machine> RaftStateMachine<TypeConfig> for StateMachine<M> {
         Ok(())
     }
 
-    /// The file itself is the snapshot: it is read when somebody needs it.
+    /// The file itself is the snapshot: it is read when it is needed.
     async fn get_current_snapshot(&mut self) -> Io<Option<Snapshot<TypeConfig>>> {
         match self.shared.meta::<Option<LogId<u64>>>("purged")? {
             Some(_) => Builder(self.shared.clone()).build_snapshot().await.map(Some),

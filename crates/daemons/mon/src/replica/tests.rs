@@ -19,7 +19,7 @@ impl Machine for Journal {
     }
 }
 
-/// A group of one has nobody to call.
+/// A group of one has no other to call.
 struct Nobody;
 
 impl Peers for Nobody {
@@ -173,7 +173,7 @@ impl Group {
         leader.set_voters(voters).await.unwrap();
     }
 
-    /// Whoever leads among these.
+    /// The leader among these.
     async fn leader(&self, of: &[NodeId]) -> Replica<Journal> {
         let find = || {
             let members = self.local.members.lock().unwrap();
@@ -215,7 +215,7 @@ fn three_members_agree_and_survive_one() {
         g.stop(11).await;
         let second = g.leader(&[12, 13]).await;
         second.propose(Bytes::from_static(b"third")).await.unwrap();
-        // Who was away learns what he missed.
+        // A member that was away learns what it missed.
         let a = g.start(11).await;
         until("it has caught up", || a.read(|m| m.0.len()) == 3).await;
         for r in [a, b, c] {
@@ -250,7 +250,7 @@ fn a_minority_decides_nothing_and_forgets_what_it_began() {
     });
 }
 
-/// A member whose file is gone comes back under another number, with a snapshot, and its old number
+/// A member that lost its file comes back under another number, with a snapshot, and its old number
 /// loses its vote.
 #[test]
 fn a_lost_file_is_replaced() {
@@ -328,7 +328,7 @@ fn requests_survive_the_wire_and_nonsense_does_not() {
     assert!(decode_reply(b"{}").is_none());
 }
 
-/// Nobody may rely on a leader when another can have been elected.
+/// A leader must not be relied on when another can have been elected.
 #[test]
 fn the_lease_ends_before_an_election_can() {
     assert!(LEASE < ELECTION.1);

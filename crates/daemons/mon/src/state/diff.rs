@@ -3,7 +3,7 @@ use types::Release;
 use types::rados::osd_state as state;
 use types::{IntervalSet, OsdId, OsdMap, OsdMapIncremental, PgId, PoolId};
 
-/// What has to be told to someone who has `old` so that he has `new`, whose epoch is the next one.
+/// What has to be told to a daemon that has `old` so that it has `new`, the map of the next epoch.
 ///
 /// Applying the difference to `old` gives `new`, except for what an incremental map implies: an OSD
 /// that comes up has its `up_from` set to the epoch, one that goes down its `down_at`, and pools
@@ -105,7 +105,7 @@ pub fn diff(
     (inc != blank).then_some(inc)
 }
 
-/// Calls `f` for every key whose value differs, with the new value.
+/// Calls `f` for every key with a value that differs, with the new value.
 fn changed<K: Ord, V: PartialEq>(
     old: &BTreeMap<K, V>,
     new: &BTreeMap<K, V>,

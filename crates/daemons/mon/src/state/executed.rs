@@ -59,7 +59,7 @@ impl Execution {
     }
 }
 
-/// What is known of a request that arrives.
+/// Whether a request that arrives was executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Nothing: it is to be executed.
@@ -88,7 +88,7 @@ pub struct Executed {
 }
 
 impl Executed {
-    /// What is known of a request.
+    /// Whether a request was executed, and its answer.
     pub fn known(&self, id: RequestId) -> Known {
         match self.ids.range(id..=RequestId { tid: u64::MAX, ..id }).next() {
             Some((found, at)) if *found == id => {

@@ -55,7 +55,7 @@ const CONFIG_HISTORY_MAX: usize = 500;
 /// See the module's documentation.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterState {
-    /// Who the monitors are, and the cluster's id.
+    /// The monitors, and the cluster's id.
     pub monmap: Arc<MonMap>,
     /// The OSD map and its history.
     pub osd: OsdMaps,
@@ -106,7 +106,7 @@ pub struct ClusterState {
     pub rescued: u64,
 }
 
-/// What became of an update.
+/// The outcome of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It took effect.

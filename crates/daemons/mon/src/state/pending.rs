@@ -12,7 +12,7 @@ use types::{IntervalSet, MonMap, OsdMap, OsdMapIncremental, PoolId, Utime};
 pub struct Pending {
     state: ClusterState,
     changes: Vec<Change>,
-    /// The next OSD map, once somebody wants to change it. Its epoch is the next one.
+    /// The next OSD map, once there is a change for it. Its epoch is the next one.
     osd: Option<OsdMap>,
     removed_snaps: BTreeMap<PoolId, IntervalSet>,
     purged_snaps: BTreeMap<PoolId, IntervalSet>,

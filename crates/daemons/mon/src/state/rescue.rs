@@ -2,8 +2,8 @@
 //!
 //! The others may have decided more than this monitor knows, and clients and OSDs may have seen it.
 //! Nothing of that is known here, but nothing that was given out may be given out again with
-//! another meaning. So every number that somebody outside may have seen goes on beyond what the
-//! others can have reached: epochs of maps, global ids, numbers of secrets.
+//! another meaning. So every number that may have been seen outside goes on beyond what the others
+//! can have reached: epochs of maps, global ids, numbers of secrets.
 //!
 //! *OSD maps* are followed one by one, so the epochs in between exist, and change nothing. Each has
 //! the checksum of the result: an OSD that has another map of that number, of the lost monitors,
@@ -44,7 +44,7 @@ impl ClusterState {
         Ok(rows)
     }
 
-    /// Learns the next OSD map from somebody who has it.
+    /// Learns the next OSD map from an OSD that has it.
     pub fn learn_osd_map(&mut self, map: &OsdMap, now: Utime) -> Result<Vec<Row>, String> {
         let base = self.osd.map().clone();
         if map.fsid != base.fsid {

@@ -260,7 +260,7 @@ fn told(map: &OsdMap) -> OsdMap {
         o.info.down_at = Epoch(0);
         o.xinfo.down_stamp = Utime::ZERO;
     }
-    // Nobody's affinity is one whether it is written down or not, and so is nobody's weight zero.
+    // An unknown OSD's affinity is one whether it is written down or not, and its weight is zero.
     m.primary_affinity =
         Some((0..m.max_osd()).map(|o| m.primary_affinity_fixed(OsdId(o))).collect());
     m
@@ -286,7 +286,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// Two monitors that apply the same updates have the same state and rows, the rows give the
-    /// state back, and the OSD map that the leader worked on is the one that everybody gets.
+    /// state back, and the OSD map that the leader worked on is the one that all daemons get.
     #[test]
     fn updates_are_deterministic_and_survive(steps in proptest::collection::vec(step(), 1..60)) {
         let (mut one, mut rows) = fresh();
@@ -453,7 +453,7 @@ fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
     down(&mut p, 2300);
     let x = up(&mut p, 2400, &Boot { client_addrs: addr(6850), ..boots(1, 3) });
     assert!(x.laggy_interval == 21 && (x.laggy_probability_f32() - 0.21).abs() < 1e-5, "{x:?}");
-    // Down again two days later, nobody remembers.
+    // Down again two days later, nothing is remembered.
     down(&mut p, 2500 + 48 * 3600);
     let x = p.osd().osd(osd).unwrap().xinfo;
     assert_eq!(
@@ -462,7 +462,7 @@ fn an_osd_that_lived_though_marked_down_is_noted_in_the_map() {
     );
 }
 
-/// A boot that was executed by a leader who is gone since comes again from the next.
+/// A boot that was executed by a leader that is gone since comes again from the next.
 #[test]
 fn a_boot_from_before_the_osd_came_up_marks_nobody_up() {
     let (s, _) = fresh();
@@ -548,8 +548,8 @@ fn a_rescue_leaves_one_monitor_and_skips_numbers() {
     assert!(s.rescue("b", Utime::new(3000, 0)).is_ok() && s.rescued == 3001);
 }
 
-/// Who has the survivor's map follows map by map. Who has a map of the lost monitors notices, if it
-/// looks at checksums, and has the same as all others in the end, if it does not.
+/// A daemon with the survivor's map follows map by map. One with a map of the lost monitors
+/// notices, if it looks at checksums, and has the same as all others in the end, if it does not.
 #[test]
 fn maps_of_lost_monitors_are_told_from_those_of_the_rescued_one() {
     let (mut s, _) = fresh_of(&["a", "b", "c"]);

@@ -37,7 +37,7 @@ pub enum Change {
     ServiceMap(Box<ServiceMap>),
     /// An entity's key and caps; `None` removes the entity.
     Auth(AuthName, Option<EntityAuth>),
-    /// New rotating secrets. A rotation that somebody else already did is ignored.
+    /// New rotating secrets. A rotation that was already done is ignored.
     Rotate(Rotation),
     /// Global ids below this may have been handed out.
     GlobalIds(u64),
@@ -91,7 +91,7 @@ pub struct ConfigLogEntry {
     pub version: u64,
     /// When.
     pub stamp: Utime,
-    /// Who and what, for people; empty for a plain set or remove.
+    /// The author and the change, for people; empty for a plain set or remove.
     pub name: String,
     /// By key (`section[/mask]/option`): the value before and after.
     pub diff: BTreeMap<String, (Option<String>, Option<String>)>,

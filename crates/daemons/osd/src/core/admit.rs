@@ -16,7 +16,7 @@ const LEAST_IN_FLIGHT: usize = 4;
 /// ... and more than these are not needed by any store.
 const MOST_IN_FLIGHT: usize = 256;
 
-/// See the module.
+/// The scheduler, the window below it, and what they learn of this OSD.
 pub(crate) struct Admission {
     pub(crate) queue: RefCell<Box<dyn Queue<ClientOp>>>,
     pub(crate) window: RefCell<qos::Window>,
@@ -25,7 +25,7 @@ pub(crate) struct Admission {
     pub(crate) meter: RefCell<Meter>,
     /// How long other OSDs take for their copies.
     pub(crate) peers: RefCell<Peers>,
-    /// What is in execution.
+    /// Operations in execution.
     pub(crate) running: Cell<usize>,
     /// Requests of clients among that.
     pub(crate) clients_running: Cell<usize>,
@@ -103,15 +103,14 @@ impl Admission {
         self.running.get() >= self.window()
     }
 
-    /// Whether somebody who has had less than others may go, although the window is full.
+    /// Whether a client that has had less than others may go, although the window is full.
     pub(crate) fn has_room_beyond(&self, now: Instant) -> bool {
         self.fixed.get() == 0
             && self.running.get()
                 < self.window() + self.window.borrow().beyond(self.since_start(now))
     }
 
-    /// Whether what would wait for the window is in execution, because there is nobody who could be
-    /// ordered.
+    /// Whether what would wait for the window is in execution, because there is nothing to order.
     pub(crate) fn has_more_than_enough(&self) -> bool {
         self.fixed.get() == 0 && self.running.get() > self.window.borrow().enough()
     }
@@ -168,7 +167,7 @@ impl Admission {
     pub(crate) fn client_ended(&self) {
         let left = self.clients_running.get() - 1;
         self.clients_running.set(left);
-        // Whoever has the queue looks for this before it goes on.
+        // The code that has the queue looks for this before it goes on.
         if left == 0
             && let Ok(mut queue) = self.queue.try_borrow_mut()
         {

@@ -64,11 +64,11 @@ impl Backlog {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Waits, if transactions wait for the store, until those are in it. Who executes a request
-    /// does this when it has its place in the order of its object: then what is there is what all
-    /// before it have made of it. It keeps its place in the admission window, so that a store that
-    /// cannot follow does not empty the scheduler. It goes on even if transactions wait again by
-    /// then: those are about other objects, and while others write there might always be some.
+    /// Waits, if transactions wait for the store, until those are in it. A request does this when
+    /// it has its place in the order of its object: then what is there is what all before it have
+    /// made of it. It keeps its place in the admission window, so that a store that cannot follow
+    /// does not empty the scheduler. It goes on even if transactions wait again by then: those are
+    /// about other objects, and while others write there might always be some.
     pub(crate) async fn store_takes(&self) {
         if self.is_stalled() {
             self.flows.notified().await;
@@ -105,8 +105,8 @@ impl Backlog {
     }
 
     /// When the store has room, all that waits goes in together, though that be more than a
-    /// checkpoint's pace allows at that moment, and then whoever waits to execute something goes
-    /// on. One at a time, what others send would keep these waiting for ever. How much it is, is
+    /// checkpoint's pace allows at that moment, and then requests that wait to be executed go on.
+    /// One at a time, what others send would keep these waiting for ever. How much it is, is
     /// bounded by the admission windows of all OSDs.
     async fn drain(self: Rc<Self>) {
         while self.is_stalled() {

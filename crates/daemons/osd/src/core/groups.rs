@@ -12,19 +12,19 @@ use std::rc::Rc;
 use types::{Epoch, PgId, PgShard, SpgId};
 
 impl Core {
-    /// The state of unborn groups, to be stored with the epoch processed.
+    /// The state of unborn PGs, to be stored with the epoch processed.
     pub fn unborn(&self) -> creation::UnbornPgs {
         self.pgs.unborn.borrow().clone()
     }
 
-    /// Adds a group that was loaded from the store. Later maps follow with [`Core::advance_map`].
+    /// Adds a PG that was loaded from the store. Later maps follow with [`Core::advance_map`].
     pub(crate) fn add_loaded(&self, pg: Pg, kept: Kept) -> Rc<PgHost> {
         let host = PgHost::new(self.rc(), pg, kept);
         self.pgs.insert(host.clone());
         host
     }
 
-    /// Takes the next map. With `first`, maps before it are not known: groups are not born in it.
+    /// Takes the next map. With `first`, maps before it are not known: PGs are not born in it.
     pub fn advance_map(&self, map: ClusterMapRef, first: bool) {
         let view: MapRef = map.clone();
         let born = {
@@ -52,7 +52,7 @@ impl Core {
         }
     }
 
-    /// The last map given is the newest, and this OSD is up in it: groups may peer, and what waited
+    /// The last map given is the newest, and this OSD is up in it: PGs may peer, and what waited
     /// for maps goes on.
     pub fn activate_map(&self) {
         self.drop_void();
@@ -144,15 +144,14 @@ impl Core {
         self.mon.want_map(epoch);
     }
 
-    /// Takes the map and the state of unborn groups that the store knew, before loaded groups are
-    /// added.
+    /// Takes the map and the state of unborn PGs that the store knew, before loaded PGs are added.
     pub fn restore(&self, map: ClusterMapRef, unborn: creation::UnbornPgs) {
         self.maps.set(map);
         *self.pgs.unborn.borrow_mut() = unborn;
     }
 
-    /// The groups that this OSD leads, and the epoch since which one of them is not clean: maps
-    /// from then on are needed. This OSD's epoch if all are clean.
+    /// The PGs that this OSD leads, and the epoch since which one of them is not clean: maps from
+    /// then on are needed. This OSD's epoch if all are clean.
     pub fn last_epoch_clean(&self) -> (Vec<PgId>, Epoch) {
         let mut least = self.epoch();
         let mut leads = Vec::new();

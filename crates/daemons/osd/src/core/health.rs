@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use tokio::sync::Notify;
 use types::OsdId;
 
-/// See the module.
+/// Whether the OSD can go on, and why not.
 pub(crate) struct Health {
     whoami: OsdId,
     /// The OSD is about to say that it has stopped: nothing is answered any more.

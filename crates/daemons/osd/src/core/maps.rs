@@ -12,7 +12,7 @@ use types::Epoch;
 /// far behind.
 type ToTell = (Rc<dyn ReplySink>, Epoch, bool);
 
-/// See the module.
+/// The newest map, and clients that have to be told of it.
 #[derive(Default)]
 pub(crate) struct Maps {
     newest: RefCell<Option<ClusterMapRef>>,

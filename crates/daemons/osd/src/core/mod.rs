@@ -59,13 +59,13 @@ pub trait MonLink {
 pub struct Parts {
     /// Its number.
     pub whoami: OsdId,
-    /// Where it keeps its objects.
+    /// The store of its objects.
     pub store: Rc<Store>,
     /// How it reaches others.
     pub net: Rc<dyn PeerNet>,
     /// How it reaches the monitors.
     pub mon: Rc<dyn MonLink>,
-    /// How it reads objects of other groups.
+    /// How it reads objects of other PGs.
     pub copies: Rc<dyn CopySource>,
     /// The scheduler.
     pub queue: Box<dyn Queue<ClientOp>>,
@@ -73,7 +73,7 @@ pub struct Parts {
     pub settings: Settings,
 }
 
-/// See the module.
+/// One OSD without its network.
 pub struct Core {
     /// The OSD's number.
     pub whoami: OsdId,
@@ -95,9 +95,9 @@ pub struct Core {
     pub(crate) backlog: Rc<Backlog>,
     /// Which PGs recover, backfill, trim and are scrubbed.
     pub(crate) reservations: Reservations,
-    /// What background work has done.
+    /// Counters of background work.
     pub(crate) jobs: Jobs,
-    /// What others have room for.
+    /// The room of other OSDs.
     pub(crate) rooms: Rooms,
     /// When reads of shards are late.
     pub(crate) hedge: Hedge,
@@ -177,18 +177,18 @@ impl Core {
         self.maps.epoch()
     }
 
-    /// All groups.
+    /// All PGs.
     pub fn hosts(&self) -> Vec<Rc<PgHost>> {
         self.pgs.all()
     }
 
-    /// How many groups are here.
+    /// How many PGs are here.
     pub fn num_hosts(&self) -> usize {
         self.pgs.len()
     }
 
-    /// Does something for each group that nobody waits for. Clients are served on the same thread,
-    /// and there may be many groups: this rests after a few.
+    /// Does something for each PG that no client waits for. Clients are served on the same thread,
+    /// and there may be many PGs: this rests after a few.
     pub(crate) async fn for_each_host(&self, mut f: impl FnMut(&PgHost)) {
         let all = self.pgs.ids();
         let mut since = Instant::now();
@@ -209,7 +209,7 @@ impl Core {
         self.pgs.get(id)
     }
 
-    /// The copy of a group that leads it by the newest map, if this OSD has it.
+    /// The copy of a PG that leads it by the newest map, if this OSD has it.
     pub fn leading(&self, pgid: PgId) -> Option<Rc<PgHost>> {
         let primary = self.map()?.mapping(pgid).primary?;
         if primary.osd == self.whoami {
@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// A copy of a group that this OSD has, preferably the one that leads.
+    /// A copy of a PG that this OSD has, preferably the one that leads.
     pub fn any_copy(&self, pgid: PgId) -> Option<Rc<PgHost>> {
         let any = || self.pgs.any(pgid);
         self.leading(pgid).or_else(any)
@@ -230,12 +230,12 @@ impl Core {
         self.next_token.get()
     }
 
-    /// How many groups trim snapshots.
+    /// How many PGs trim snapshots.
     pub fn trimming_groups(&self) -> usize {
         self.reservations.trims.borrow().trimming()
     }
 
-    /// Lets groups begin to trim whose turn it is.
+    /// Lets PGs begin to trim that are next in turn.
     pub(crate) fn next_trims(&self) {
         loop {
             let most = self.settings().trim.groups;
@@ -270,7 +270,7 @@ impl Core {
         self.perf.slow_ops_slow_ops_count.set(self.tracker.slow_total());
     }
 
-    /// Forgets all groups, so that nothing keeps the store open.
+    /// Forgets all PGs, so that nothing keeps the store open.
     pub fn clear(&self) {
         self.pgs.clear();
         self.maps.clear();

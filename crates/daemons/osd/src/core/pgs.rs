@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use types::{PgId, SpgId};
 
-/// See the module.
+/// The PGs of this OSD, and what waits for one.
 #[derive(Default)]
 pub(crate) struct Pgs {
     hosts: RefCell<FxHashMap<SpgId, Rc<PgHost>>>,
@@ -60,7 +60,7 @@ impl Pgs {
         self.hosts.borrow_mut().remove(&id);
     }
 
-    /// A number for a copy of a group that was never given before.
+    /// A number for a copy of a PG that was never given before.
     pub(crate) fn next_copy(&self) -> u64 {
         self.made.set(self.made.get() + 1);
         self.made.get()

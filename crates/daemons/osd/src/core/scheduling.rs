@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 /// For so long queued work runs before sockets are read again.
 pub(super) const TURN: Duration = Duration::from_micros(50);
-/// Lets queued work in, a little at a time, and lets everybody else on this thread run in between.
+/// Lets queued work in, a little at a time, and lets all other tasks on this thread run in between.
 ///
 /// An operation that the processor does at once never waits for a place in the admission window.
 /// Were it started as soon as it has been read, the order in which sockets are read would decide,
-/// and who has many of them would get most. Reading goes first, therefore: what has arrived is in
-/// the scheduler before it decides.
+/// and a client with many of them would get most. Reading goes first, therefore: what has arrived
+/// is in the scheduler before it decides.
 pub(crate) fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
     core.admission.has_runner.set(true);
     let core = Rc::downgrade(core);
@@ -26,8 +26,8 @@ pub(crate) fn run_queued(core: &Rc<Core>) -> impl Future<Output = ()> + use<> {
         while let Some(c) = core.upgrade() {
             if c.run_some(Some(TURN)) {
                 drop(c);
-                // Wakes this task when sockets have been looked at and whoever got something from
-                // them has run.
+                // Wakes this task when sockets have been looked at and the tasks that got something
+                // have run.
                 tokio::task::yield_now().await;
             } else {
                 c.admission.work_waits.notified().await;

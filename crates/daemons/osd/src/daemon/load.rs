@@ -16,7 +16,7 @@ use std::rc::Rc;
 use store::Store;
 use types::{Epoch, SpgId};
 
-/// Groups that are read from the store at the same time.
+/// PGs that are read from the store at the same time.
 const LOADS: usize = 32;
 
 async fn load_group(
@@ -55,7 +55,7 @@ async fn load_group(
     Ok((id, loaded, kept))
 }
 
-/// Loads all groups and brings each up to the newest map that is kept.
+/// Loads all PGs and brings each up to the newest map that is kept.
 pub(super) async fn load_groups(
     core: &Rc<Core>,
     store: &Rc<Store>,
@@ -65,7 +65,7 @@ pub(super) async fn load_groups(
         return Ok(None);
     }
     let mut maps: BTreeMap<Epoch, Rc<MapAt>> = BTreeMap::new();
-    // Many groups at a time: what one waits for is a chain of reads.
+    // Many PGs at a time: what one waits for is a chain of reads.
     let mut waiting = store.collections().into_iter().filter_map(|c| id_of(c).map(|id| (c, id)));
     let mut under_way = tokio::task::JoinSet::new();
     let mut loaded = Vec::new();
@@ -84,7 +84,7 @@ pub(super) async fn load_groups(
     loaded.sort_by_key(|(id, ..)| *id);
     let oldest =
         loaded.iter().map(|(_, l, _)| l.epoch).min().unwrap_or(own.current).max(own.oldest);
-    // A group may have made something of a map that the superblock does not count yet.
+    // A PG may have made something of a map that the superblock does not count yet.
     let last = loaded.iter().map(|(_, l, _)| l.epoch).max().unwrap_or(own.current).max(own.current);
     for e in oldest.0..=last.0 {
         if let Some(map) = superblock::load_map(store, Epoch(e)).await? {

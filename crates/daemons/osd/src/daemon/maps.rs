@@ -49,7 +49,7 @@ impl Daemon {
         }
     }
 
-    /// Applies maps in order. A map is durable before what groups make of it, and that before the
+    /// Applies maps in order. A map is durable before what PGs make of it, and that before the
     /// superblock says that it was processed, because the store commits in order.
     pub(super) fn maps(self: &Rc<Self>, m: OsdMapMsg) {
         if self.life.stopping.get() {
@@ -139,7 +139,7 @@ impl Daemon {
 
     /// The monitors' next map does not follow on the one that is here: this OSD saw maps that the
     /// monitors lost. Others may act on maps of the same numbers that say something else, so it
-    /// serves nobody any more.
+    /// serves no client any more.
     fn other_history(&self, next: Epoch, why: &OsdMapError) {
         let here = self.epoch();
         let text = format!(
@@ -152,8 +152,7 @@ impl Daemon {
 
     pub(super) fn next_map(self: &Rc<Self>, map: OsdMap, bytes: Bytes, continuous: bool) {
         let epoch = map.epoch;
-        // Before anything that groups make of it: after a crash they may be ahead of the
-        // superblock.
+        // Before anything that PGs make of it: after a crash they may be ahead of the superblock.
         let mut t = Transaction::new();
         superblock::put_map(&mut t, epoch, bytes);
         self.shard.send(ShardMsg::Keep { txn: t, or_else: "a map cannot be stored" });
@@ -196,8 +195,7 @@ impl Daemon {
                     epoch = map.epoch().0,
                     "marked down, booting again"
                 );
-                // Unless an operator did it, somebody was mistaken; both should be in the cluster's
-                // log.
+                // Unless an operator did it, it was a mistake; both should be in the cluster's log.
                 let text = format!(
                     "map e{} marked osd.{} down, but its process still runs",
                     map.epoch(),

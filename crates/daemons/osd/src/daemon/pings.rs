@@ -24,7 +24,7 @@ use types::{EntityAddrVec, EntityName, EntityType, Epoch, OsdId};
 
 /// The sockets of pings.
 pub(super) struct Pings {
-    /// Who is pinged.
+    /// The OSDs that are pinged.
     pub beats: RefCell<Heartbeats>,
     /// Where others ping this OSD: in the network of OSDs first. One place if they are one network.
     listening: Vec<(Rc<Messenger>, EntityAddrVec)>,
@@ -129,7 +129,7 @@ impl Pings {
         &self.listening[if lane == Lane::Back { 0 } else { last }].1
     }
 
-    /// Whose pings these are.
+    /// The OSD that sends these pings.
     pub fn attach(&self, daemon: &Rc<Daemon>) {
         *self.daemon.borrow_mut() = Rc::downgrade(daemon);
     }
@@ -169,14 +169,14 @@ impl Pings {
         }
     }
 
-    /// Pings who is due and reports who is silent.
+    /// Pings the OSDs that are due, and reports those that are silent.
     pub fn round(&self, d: &Rc<Daemon>) {
         let booted = d.life.booted.get();
         if !booted && !self.was_up.get() {
             return;
         }
-        // Who was marked down goes on to ping, to know whether it may be up again. It reports
-        // nobody, and begins anew when it is up.
+        // An OSD that was marked down goes on to ping, to know whether it may be up again. It
+        // reports none, and begins anew when it is up.
         if booted && (!self.was_up.replace(true) || self.was_down.get()) {
             self.beats.borrow_mut().clear();
             self.chosen_at.set(Epoch(0));
@@ -241,7 +241,7 @@ impl Pings {
     }
 
     /// Whether enough of the peers answer (Ceph: `OSD::_is_healthy`, osd/OSD.cc): an OSD that was
-    /// marked down because nobody hears it, but reaches the monitors, would be marked up and down
+    /// marked down because no other hears it, but reaches the monitors, would be marked up and down
     /// again and again.
     pub fn is_healthy(&self, d: &Daemon) -> bool {
         let conf = d.conf.borrow();
@@ -269,7 +269,7 @@ impl Pings {
             OsdPing::PING => {
                 let from = OsdId(i32::try_from(conn.peer_name().num).unwrap_or(-1));
                 let map = d.map.borrow().clone();
-                // Somebody who does not know yet that the map calls him down. One that has just
+                // An OSD that does not know yet that the map calls it down. One that has just
                 // booted may be ahead of our map.
                 let dead = map.is_some_and(|m| !m.is_up(from) && m.epoch() > ping.map_epoch);
                 let op = if dead { OsdPing::YOU_DIED } else { OsdPing::PING_REPLY };
@@ -298,7 +298,7 @@ impl Pings {
         }
     }
 
-    /// Nobody listens at an OSD's address: its process is gone.
+    /// An OSD's address refuses connections: its process is gone.
     pub fn refused(&self, d: &Rc<Daemon>, osd: OsdId) {
         if !d.conf.borrow().bool("osd_fast_fail_on_connection_refused") || !d.life.booted.get() {
             return;

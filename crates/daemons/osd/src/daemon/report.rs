@@ -27,13 +27,13 @@ pub(super) struct Manager {
 
 /// What the mgr is told, and what it was told last.
 pub(super) struct Reports {
-    /// Somebody wants a report, with `true` of every group.
+    /// A report is wanted, with `true` of every PG.
     wanted: Cell<Option<bool>>,
     news: Rc<Notify>,
     seq: Cell<u64>,
     /// A report is being put together.
     sending: Cell<bool>,
-    /// The groups that this OSD led, and [`print`] of each.
+    /// The PGs that this OSD led, and [`print`] of each.
     told: RefCell<BTreeMap<PgId, u64>>,
     map: Cell<Epoch>,
     /// The mgr knows nothing yet.
@@ -73,7 +73,7 @@ impl Reports {
     }
 }
 
-/// Differs if the mgr should hear of a group before it hears of all.
+/// Differs if the mgr should hear of a PG before it hears of all.
 fn print(s: &PgStat) -> u64 {
     let mut h = s.state.0.rotate_left(32)
         ^ s.version.version
@@ -147,7 +147,7 @@ impl Daemon {
                 // been too new to take.
                 self.shard.send(ShardMsg::ForgetTold);
             }
-            Err(e) => tracing::warn!("what the mgr wants to be told cannot be read: {e}"),
+            Err(e) => tracing::warn!("settings of reports from the manager cannot be read: {e}"),
         }
     }
 
@@ -158,11 +158,11 @@ impl Daemon {
         }
         match QosShares::decode(message) {
             Ok(shares) => self.shard.send(ShardMsg::Shares(shares)),
-            Err(e) => tracing::warn!("limits from the mgr cannot be read: {e}"),
+            Err(e) => tracing::warn!("limits from the manager cannot be read: {e}"),
         }
     }
 
-    /// Has the mgr told what changed; with `all`, of every group.
+    /// Has the mgr told what changed; with `all`, of every PG.
     pub(super) fn report(&self, all: bool) {
         self.manager
             .reports
@@ -175,14 +175,14 @@ impl Daemon {
     /// is true by this moment.
     pub(super) fn flush_stats(&self) -> u64 {
         let reports = &self.manager.reports;
-        // One that is under way may have looked at some groups before.
+        // One that is under way may have looked at some PGs before.
         let seq = reports.seq.get() + 1 + u64::from(reports.sending.get());
         let up_from = self.map.borrow().as_ref().map_or(Epoch(0), |m| m.up_from(self.id));
         self.report(true);
         OsdStat::seq_of(up_from, seq)
     }
 
-    /// Reports as often as somebody wants that.
+    /// Reports whenever a report is wanted.
     pub(super) async fn run_reports(daemon: Weak<Daemon>) {
         while let Some(news) = daemon.upgrade().map(|d| d.manager.reports.news.clone()) {
             news.notified().await;
@@ -195,8 +195,8 @@ impl Daemon {
         }
     }
 
-    /// Other work goes on while the groups are looked at. So what is told of them may be of
-    /// different moments, but not older than the map that is named.
+    /// Other work goes on while the PGs are looked at. So what is told of them may be of different
+    /// moments, but not older than the map that is named.
     async fn send_report(&self, all: bool) {
         let f = Features::ALL;
         let reports = &self.manager.reports;

@@ -1,4 +1,4 @@
-//! Making everybody ready for writes.
+//! Making all copies ready for writes.
 
 use std::collections::BTreeSet;
 
@@ -152,7 +152,7 @@ impl Pg {
             self.share_history();
         }
         self.trim_idle();
-        // Everybody who should have the PG has it.
+        // Every OSD that should have the PG has it.
         let strays: Vec<_> =
             self.peers.keys().copied().filter(|o| !self.mapping.acting.contains(o)).collect();
         for shard in strays {

@@ -1,12 +1,12 @@
-//! Copies that lack many writes recover beside the group, not within it (Ceph: asynchronous
-//! recovery, `PeeringState::choose_async_recovery_replicated`).
+//! Copies that lack many writes recover beside the PG, not within it (Ceph: asynchronous recovery,
+//! `PeeringState::choose_async_recovery_replicated`).
 //!
-//! Who acts must have an object before it can be written. A copy that comes back after a while
-//! lacks many, and clients would wait for the recovery of each that they write. So it does not act
-//! yet, if enough others do: like a copy that is filled, it follows, gets every write from then on,
-//! and is asked to act when it lacks nothing. Unlike one that is filled it has all older objects,
-//! follows at once and not when its turn comes, and writes wait for an object that it lacks only
-//! while this is copied.
+//! An acting copy must have an object before it can be written. A copy that comes back after a
+//! while lacks many, and clients would wait for the recovery of each that they write. So it does
+//! not act yet, if enough others do: like a copy that is filled, it follows, gets every write from
+//! then on, and is asked to act when it lacks nothing. Unlike one that is filled it has all older
+//! objects, follows at once and not when its turn comes, and writes wait for an object that it
+//! lacks only while this is copied.
 
 use types::PgShard;
 
@@ -17,16 +17,16 @@ use super::backfill::Stage;
 use super::{Pg, Phase};
 
 impl Pg {
-    /// Of those who want to act, who should: not those of `up` whose logs are far behind that of
-    /// `best`, the furthest first, as long as there are more than `min_size`.
+    /// Of the copies that want to act, those that should: not those of `up` with logs far behind
+    /// that of `best`, the furthest first, as long as there are more than `min_size`.
     pub(super) fn leave_behind(&self, mut want: Members, best: PgShard) -> Members {
         // A shard that does not act is a hole, and the others have to stand in for it.
         if !self.map.recovers() || self.backend().rebuilds() {
             return want;
         }
         let Some(newest) = self.info_of(best).map(|i| i.last_update.version) else { return want };
-        // By infos alone: whoever is primary must come to the same, or each would ask for what the
-        // other does not want. What they lack of older entries only their missing sets say, so
+        // By infos alone: every possible primary must come to the same, or each would ask for what
+        // the other does not want. What they lack of older entries only their missing sets say, so
         // those do not count.
         let cost = |shard: &PgShard| {
             let behind = self.info_of(*shard).map_or(0, |i| newest.abs_diff(i.last_update.version));
@@ -83,7 +83,7 @@ impl Pg {
         }
     }
 
-    /// Whether that is all that there is to do for who should act and does not.
+    /// Whether that is all that there is to do for copies that should act and do not.
     pub(super) fn all_recover_beside(&self) -> bool {
         self.needs_backfill()
             && self

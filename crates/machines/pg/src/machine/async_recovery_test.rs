@@ -1,4 +1,4 @@
-//! Scripts of one machine whose copies recover beside it.
+//! Scripts of one machine with copies that recover beside it.
 
 use std::rc::Rc;
 
@@ -92,9 +92,9 @@ fn wanted(actions: &[Action]) -> Option<Vec<OsdId>> {
 fn who_lacks_many_writes_does_not_act() {
     let conf = PgConf { async_recovery_min_cost: 5, ..PgConf::default() };
     assert_eq!(wanted(&back_after(6, conf.clone(), true).1), Some(osds(2)));
-    // Few are recovered at once, with everybody.
+    // A copy that lacks few writes acts at once, and recovers beside the others.
     assert_eq!(wanted(&back_after(5, conf.clone(), true).1), None);
-    // Who does not recover would not act for as long.
+    // A copy that does not recover would not act for as long.
     assert_eq!(wanted(&back_after(6, conf.clone(), false).1), None);
     // There must be enough without it.
     let (mut pg, ..) = back_after(6, conf, true);
@@ -189,7 +189,7 @@ fn its_log_counts_only_without_those_who_acted() {
     let v = |n| Eversion { epoch: Epoch(5), version: n };
     let info =
         |last_update| PgInfo { last_update, last_epoch_started: Epoch(5), ..PgInfo::default() };
-    // It has an entry more than those who acted, who lost it, and not the object.
+    // It has an entry more than the acting copies, which lost it, and not the object.
     let infos = [(on(0), info(v(9))), (on(1), info(v(8))), (on(2), info(v(10)))];
     let best = |some: &[(PgShard, PgInfo)], acted: fn(PgShard) -> bool| {
         find_best(on(1), some.iter().map(|(o, i)| (*o, i)), |o, epoch| {
@@ -201,8 +201,8 @@ fn its_log_counts_only_without_those_who_acted() {
     assert_eq!(best(&infos, |_| true), Some(on(2)));
 }
 
-/// The group's memory of past intervals is bounded: of the newest that started it may only be left
-/// who may have acted later.
+/// The PG's memory of past intervals is bounded: of the newest that started, only copies that may
+/// have acted later may be left.
 #[test]
 fn every_copy_knows_itself_whether_it_acted() {
     let (pg, map) = beside();
@@ -235,7 +235,7 @@ fn every_copy_knows_itself_whether_it_acted() {
         (acts.last_interval_acted, follows.last_interval_acted),
         (Some(started), Some(Epoch(0)))
     );
-    // It learned of a write that those who acted have lost, and is taken for one of them.
+    // It learned of a write that the acting copies have lost, and is taken for one of them.
     follows.last_update.version += 1;
     let infos = [(on(1), acts), (on(2), follows)];
     assert_eq!(find_best(on(0), infos.iter().map(|(o, i)| (*o, i)), |_, _| true), Some(on(1)));

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   Reserve (own turn) ─► for each target:
-//!        Query Log? ─► Activate or StartBackfill ─► Activated ─► Reserve (the target's turn) ─► filling
+//!        Query Log? ─► Activate or StartBackfill ─► Activated ─► Reserve (the target) ─► filling
 //!   ─► WantPgTemp with those that are filled
 //!
 //!   filling:   list own objects behind the cursor, ListObjects ─► Objects
@@ -14,7 +14,7 @@
 //!              recovery pushes what is missing; when little is left, the next range
 //! ```
 //!
-//! Moving the cursor makes objects that nobody had compared *missing*, in the transaction that
+//! Moving the cursor makes objects that were not compared yet *missing*, in the transaction that
 //! moves it. So there is nothing between "unknown" and "known", whatever crashes, and the rest is
 //! recovery: it copies, holds writers, and continues after a restart.
 //!
@@ -22,8 +22,8 @@
 //! log entries alone. Of one to an object that it lacks too, and learns from them that it lacks the
 //! new version.
 //!
-//! Here is who is filled and when, `backfill_scan` finds out what they lack, `backfill_target` is
-//! the other side.
+//! This module decides which copies are filled and when, `backfill_scan` finds out what they lack,
+//! `backfill_target` is the other side.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,13 +46,13 @@ pub(super) struct Backfilling {
     pub(super) targets: BTreeMap<PgShard, Target>,
     turn: OwnTurn,
     pub(super) scan: Scan,
-    /// An object of this copy cannot be read: nobody can be filled beyond it.
+    /// An object of this copy cannot be read: no copy can be filled beyond it.
     damaged: bool,
     pub(super) listings: BTreeMap<u64, Lister>,
     pub(super) next_listing: u64,
 }
 
-/// The turn on this OSD, which is for all targets.
+/// The reservation on this OSD, which is for all targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum OwnTurn {
     /// It is not wanted (now).
@@ -80,7 +80,7 @@ pub(super) struct Target {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
-    /// Not begun: waits for the turn on this OSD.
+    /// Not begun: waits for the reservation on this OSD.
     Waiting,
     /// Asked the target for its log.
     GetLog,
@@ -88,9 +88,9 @@ pub(super) enum Stage {
     Starting,
     /// Follows, and that is all for now.
     Following,
-    /// Waits for a turn on the target.
+    /// Waits for a reservation on the target.
     TargetTurn,
-    /// The target has no room. It gives the turn when it has.
+    /// The target has no room. It gives the reservation when it has.
     TooFull,
     /// At work.
     Filling,
@@ -101,7 +101,7 @@ pub(super) enum Stage {
 /// What goes on, for people.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BackfillStatus {
-    /// The OSD whose copy is filled.
+    /// The OSD of the copy that is filled.
     pub target: PgShard,
     /// Its cursor.
     pub last_backfill: Backfill,
@@ -135,7 +135,7 @@ impl Pg {
         self.followers().filter(|o| self.stage(*o) != Some(Stage::Starting))
     }
 
-    /// OSDs that are being filled and whose turn it is.
+    /// OSDs that are being filled and have their reservation.
     pub(super) fn filling(&self) -> impl Iterator<Item = PgShard> {
         self.backfill.targets.iter().filter(|(_, t)| t.stage == Stage::Filling).map(|(o, _)| *o)
     }
@@ -155,7 +155,7 @@ impl Pg {
         self.backfill.targets.iter().filter(|(_, t)| stages(t.stage)).map(|(o, _)| *o).collect()
     }
 
-    /// Whether the host must make payloads for proposals: somebody else applies them.
+    /// Whether the host must make payloads for proposals: another copy applies them.
     pub fn needs_payload(&self) -> bool {
         self.mapping.acting.len() > 1 || self.is_followed()
     }
@@ -188,7 +188,7 @@ impl Pg {
         self.mapping.up.iter().any(|o| !self.mapping.acting.contains(o))
     }
 
-    /// Begins or goes on. Only while nobody who acts lacks anything: that comes first.
+    /// Begins or goes on. Only while no acting copy lacks anything: that comes first.
     pub(super) fn check_backfill(&mut self) {
         if self.phase != Phase::Active || !self.needs_backfill() || !self.may_backfill() {
             return;
@@ -235,7 +235,7 @@ impl Pg {
         );
     }
 
-    /// This copy follows from now on, whenever its turn comes. False if it does already.
+    /// This copy follows from now on, whenever its reservation comes. False if it does already.
     pub(super) fn add_follower(&mut self, shard: PgShard) -> bool {
         if !self.backfill.targets.contains_key(&shard) {
             self.add_target(shard);
@@ -247,7 +247,7 @@ impl Pg {
         waits
     }
 
-    /// The next range, or the end, for those whose turn it is.
+    /// The next range, or the end, for targets with their reservation.
     fn fill(&mut self) {
         let runners = self.runners();
         let lacking =
@@ -279,7 +279,7 @@ impl Pg {
         (self.pool.min_size as usize).saturating_sub(self.mapping.acting.len())
     }
 
-    /// Targets that are filled now, with their cursors. All whose turn it is; but as long as
+    /// Targets that are filled now, with their cursors. All with their reservation; but as long as
     /// clients wait for copies, no more than they wait for, if others are further behind.
     fn runners(&self) -> Vec<(PgShard, &Backfill)> {
         let mut all: Vec<_> = self
@@ -298,7 +298,7 @@ impl Pg {
 
     // --- beginning ---
 
-    /// Whether a turn on this OSD would be of use.
+    /// Whether a reservation on this OSD would be of use.
     fn wants_turn(&self) -> bool {
         !self.backfill.damaged
             && self
@@ -308,18 +308,18 @@ impl Pg {
                 .any(|t| !matches!(t.stage, Stage::TooFull | Stage::Done))
     }
 
-    /// Whether a backfill has a turn on this OSD.
+    /// Whether a backfill has a reservation on this OSD.
     pub(super) fn backfill_has_turn(&self) -> bool {
         self.backfill.turn == OwnTurn::Held
     }
 
-    /// Whether a backfill has or waits for a turn on this OSD.
+    /// Whether a backfill has or waits for a reservation on this OSD.
     pub(super) fn backfill_wants_turn(&self) -> bool {
         self.backfill.turn != OwnTurn::None
     }
 
-    /// Whether the turn of a backfill can be waited for, instead of one of recovery's own: a copy
-    /// follows, or may yet. If none has begun to follow, none is begun now.
+    /// Whether the reservation of a backfill can be waited for, instead of one of recovery's own: a
+    /// copy follows, or may yet. If none has begun to follow, none is begun now.
     pub(super) fn follows_or_gives_up_turn(&mut self) -> bool {
         if self.backfill.turn == OwnTurn::None {
             return false;
@@ -337,7 +337,7 @@ impl Pg {
         self.actions.push_back(Action::Release);
     }
 
-    /// The turn here was taken back: all are given back, and asked for once more.
+    /// The reservation here was taken back: all are given back, and asked for once more.
     pub(super) fn defer_backfill(&mut self) {
         if self.backfill.turn == OwnTurn::None {
             return;
@@ -346,7 +346,7 @@ impl Pg {
         self.check_recovery();
     }
 
-    /// Gives all turns back. Who has no room keeps his wish.
+    /// Gives all reservations back. A target without room keeps its request.
     pub(super) fn release_backfill(&mut self) {
         if self.backfill.turn == OwnTurn::None {
             return;
@@ -358,7 +358,7 @@ impl Pg {
         self.release_turn();
     }
 
-    /// Gives the turns on targets back.
+    /// Gives the reservations on targets back.
     fn release_targets(&mut self) {
         for shard in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
             self.set_stage(shard, Stage::Following);
@@ -366,8 +366,8 @@ impl Pg {
         }
     }
 
-    /// The turn on a target was taken back. If it was the only one, the own turn is given to
-    /// others.
+    /// The reservation on a target was taken back. If it was the only one, the own reservation is
+    /// given to others.
     pub(super) fn target_revoked(&mut self, from: PgShard) {
         if self.stage(from) != Some(Stage::Filling) {
             return;
@@ -485,7 +485,7 @@ impl Pg {
         self.send_target_turn(shard);
     }
 
-    /// The priority of turns that targets were asked for is another one.
+    /// The priority of reservations that targets were asked for is another one.
     pub(super) fn ask_target_turns_again(&mut self) {
         for shard in self.targets_at(|s| matches!(s, Stage::TargetTurn | Stage::Filling)) {
             self.send_target_turn(shard);
@@ -502,8 +502,8 @@ impl Pg {
             Some(Stage::TargetTurn | Stage::TooFull) if self.backfill_has_turn() => {
                 self.set_stage(from, Stage::Filling)
             }
-            // There is room again. A turn there is only waited for with one here, so nobody waits
-            // in a circle.
+            // There is room again. A reservation there is only waited for with one here, so there
+            // is no circle.
             Some(Stage::TooFull) => {
                 self.set_stage(from, Stage::Following);
                 self.send(from, PeerMsg::Release);
@@ -513,7 +513,8 @@ impl Pg {
         self.check_recovery();
     }
 
-    /// A target has no room. If nobody else is filled, others may have the turn here meanwhile.
+    /// A target has no room. If no other is filled, other PGs may have the reservation here
+    /// meanwhile.
     pub(super) fn handle_target_too_full(&mut self, from: PgShard) {
         if !matches!(self.stage(from), Some(Stage::TargetTurn | Stage::Filling)) {
             return;
@@ -525,7 +526,7 @@ impl Pg {
         self.check_recovery();
     }
 
-    /// An object of this copy cannot be read, and so nobody can be filled.
+    /// An object of this copy cannot be read, and so no copy can be filled.
     pub(super) fn backfill_damaged(&mut self) {
         self.backfill.damaged = true;
         self.backfill.scan = Scan::default();
@@ -537,8 +538,7 @@ impl Pg {
 
     // --- writes meanwhile ---
 
-    /// Sends a write to the targets. Returns objects whose copies must be begun (again) because of
-    /// it.
+    /// Sends a write to the targets. Returns objects that must be copied (again) because of it.
     pub(super) fn send_to_followers(&mut self, op: &RepOp) -> Vec<ObjectId> {
         let mut repeat = Vec::new();
         if self.backfill.targets.is_empty() {
@@ -650,7 +650,7 @@ impl Pg {
         }
     }
 
-    /// Copies that those who are filled have already: each target's, the furthest first.
+    /// Copies that targets have already: each target's, the furthest first.
     pub(super) fn filled_copies(&self) -> Vec<u64> {
         let objects = self.info.stats.num_objects.max(0) as u64;
         let has = |b: BackfillStatus| {

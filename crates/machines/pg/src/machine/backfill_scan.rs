@@ -1,7 +1,7 @@
 //! Which objects a copy lacks that is being filled.
 //!
 //! The primary lists its own objects once for all targets, from the cursor on that is furthest
-//! behind. Targets whose cursor is there are compared with it, object by object, up to where all
+//! behind. Targets with their cursor there are compared with it, object by object, up to where all
 //! listings reach, or to the cursor of the next target: from there on it takes part. So a target
 //! that came late catches up, and then all go on together.
 
@@ -195,7 +195,7 @@ impl Pg {
     /// Compares what all listings reach, and moves the cursors of these targets over it, or over as
     /// much as one step may.
     fn advance(&mut self, front: &Backfill, members: &[PgShard]) {
-        // Who is further than they are takes part from its cursor on.
+        // A target that is further takes part from its cursor on.
         let next = self
             .backfill
             .targets

@@ -49,7 +49,8 @@ impl Pg {
         persist.rows.remove.extend(old.filter(|k| !kept.contains(k)));
         for (oid, item) in self.missing.iter() {
             persist.rows.remove.push(rows::missing_key(oid));
-            // Half a copy can have the right version: without its missing item nobody would know.
+            // Half a copy can have the right version: without its missing item that would not be
+            // known.
             if item.have == Eversion::default() {
                 persist.remove_objects.push(oid.clone());
             }

@@ -15,7 +15,7 @@ use crate::msg::{Listing, ObjectChunk, Payload};
 use crate::proposal::{Proposal, ReadToken};
 
 /// The first of `up` OSDs serve, the others are to be filled and have said that they follow; each
-/// was asked for a turn. The log begins after their time.
+/// was asked for a reservation. The log begins after their time.
 fn following(acting: i32, up: i32, conf: PgConf) -> Pg {
     let map = Map {
         epoch: 5,
@@ -256,7 +256,7 @@ fn a_target_without_room_makes_the_primary_wait() {
         "others may be filled meanwhile: {actions:?}"
     );
     assert_eq!(pg.state().to_string(), "active+undersized+degraded+remapped+backfill_toofull");
-    // There is room: nobody holds a turn there while it waits for one here.
+    // There is room: no PG holds a reservation there while it waits for one here.
     let actions = from(&mut pg, 2, PeerMsg::Reserved);
     assert!(
         matches!(
@@ -381,7 +381,7 @@ fn what_several_copies_lack_is_listed_and_read_once() {
     let log_only =
         |osd| matches!(&sent(actions_of(&actions), osd)[..], [PeerMsg::RepOp(op)] if op.log_only);
     assert_eq!([1, 2, 3].map(log_only), [false, false, true], "{actions:?}");
-    // It is answered when all who follow have it.
+    // It is answered when all followers have it.
     commit_all(&mut pg);
     for osd in [1, 2] {
         assert!(from(&mut pg, osd, PeerMsg::RepOpReply { version: v }).is_empty());

@@ -4,8 +4,8 @@
 //! (the *target*) serve no clients any more, but recover. When both are clean on the same OSDs, the
 //! monitors note their versions and lower `pg_num`. With that map each OSD joins what it has of
 //! them. A copy of the whole is what it says only where both parts were exactly at the noted
-//! versions; any other one counts for nothing from then on and is removed, because nobody could
-//! tell what it lacks. (Ceph: `PG::merge_from`, `PeeringState::merge_from`, `pg_merge_meta_t`.)
+//! versions; any other one counts for nothing from then on and is removed, because it is not known
+//! what it lacks. (Ceph: `PG::merge_from`, `PeeringState::merge_from`, `pg_merge_meta_t`.)
 
 use types::{Eversion, PgId, Utime};
 

@@ -1,9 +1,9 @@
-//! Read leases: nobody serves a read that a later interval has made old.
+//! Read leases: no copy serves a read that a later interval has made old.
 //!
-//! A primary that was cut off and marked down need not know it, and reads need nobody's consent. So
-//! it asks for consent beforehand. In rounds it asks every acting replica; who answers *promises*
-//! for so long not to let a later interval begin to serve. While the promises of one round last,
-//! the primary answers reads, and so may the replicas.
+//! A primary that was cut off and marked down need not know it, and reads need no consent of
+//! others. So it asks for consent beforehand. In rounds it asks every acting replica; an answer
+//! *promises* for so long not to let a later interval begin to serve. While the promises of one
+//! round last, the primary answers reads, and so may the replicas.
 //!
 //! ```text
 //!   primary   s ───── Lease{length} ─────►  r            replica: promises until r + length
@@ -14,10 +14,10 @@
 //!   measures a duration from a moment of its own. Only the speed of clocks matters, and a lease is
 //!   a little shorter than its promise for that.
 //! * To begin, an interval needs a survivor of each earlier interval that may have served (the
-//!   prior set). Every acting copy promised, so any survivor knows. It tells in `Notify` who may
-//!   still serve, and for how long; the new primary *waits* before it activates anybody. What
-//!   waited for all earlier leases voids them: promises of intervals before the last one that was
-//!   started do not count.
+//!   prior set). Every acting copy promised, so any survivor knows. It tells in `Notify` which
+//!   copies may still serve, and for how long; the new primary *waits* before it activates any
+//!   copy. What waited for all earlier leases voids them: promises of intervals before the last one
+//!   that was started do not count.
 //! * It need not wait for a holder that the map knows to be dead, that has come up again since, or
 //!   that has answered a question of this interval: it has seen the map.
 //! * A copy that was loaded from disk does not know what it promised in its former life. It assumes
@@ -56,7 +56,7 @@ pub(super) struct Leases {
     now: Steady,
     /// The copy was loaded: promises begin when the clock is known.
     assumed: bool,
-    /// Who may still serve reads.
+    /// The copies that may still serve reads.
     promised: BTreeMap<PgShard, Held>,
     // As primary.
     round: Round,
@@ -94,7 +94,8 @@ impl Leases {
             Self { now, assumed, promised: std::mem::take(&mut self.promised), ..Self::default() };
     }
 
-    /// Who may serve reads of a PG may serve those of its child, until it knows of the split.
+    /// A copy that may serve reads of a PG may serve those of its child, until it knows of the
+    /// split.
     pub(super) fn of_child(&self) -> Self {
         Self {
             now: self.now,
@@ -104,8 +105,8 @@ impl Leases {
         }
     }
 
-    /// Who may serve reads of a PG that is joined with this one. Its intervals are not this one's,
-    /// so their promises count as made in the epoch of the join.
+    /// The copies that may serve reads of a PG that is joined with this one. Its intervals are not
+    /// this one's, so their promises count as made in the epoch of the join.
     pub(super) fn inherit(&mut self, source: &Self, epoch: Epoch) {
         self.assumed |= source.assumed;
         self.now = self.now.max(source.now);
@@ -189,7 +190,7 @@ impl Pg {
         self.leases.assumed = true;
     }
 
-    /// What a new primary must know.
+    /// The promises that a new primary must know.
     pub(super) fn promises(&self) -> Vec<Promise> {
         let now = self.leases.now;
         let open = self.leases.promised.iter().filter(|(_, h)| h.until > now);
@@ -213,7 +214,7 @@ impl Pg {
         }
     }
 
-    /// Until when somebody of an earlier interval may serve reads.
+    /// Until when a copy of an earlier interval may serve reads.
     pub(super) fn earlier_leases(&self) -> Option<Steady> {
         let knows = |shard: &PgShard| {
             self.peers.get(shard).is_some_and(|p| {

@@ -1,4 +1,4 @@
-//! Who may serve reads, and who waits for whom. Whole clusters with their clocks are in
+//! Which copies may serve reads, and which wait for which. Whole clusters with their clocks are in
 //! `crates/harness/sim`.
 
 use std::rc::Rc;

@@ -30,7 +30,7 @@ pub(super) struct Map {
     pub(super) dead: Option<(OsdId, u32)>,
     /// Came up (again) in this epoch, not in the first.
     pub(super) rebooted: Option<(OsdId, u32)>,
-    /// Up, and not for this group.
+    /// Up, and not for this PG.
     pub(super) others: Vec<OsdId>,
     /// Declared lost in this epoch.
     pub(super) lost: Option<(OsdId, u32)>,
@@ -537,8 +537,8 @@ fn who_lost_its_data_does_not_vouch_for_what_was_before() {
     assert_eq!(add(Some((OsdId(1), 6))), 1);
 }
 
-/// Monitors drop maps only of times since which every group was clean: without a copy that did not
-/// see them.
+/// Monitors drop maps only of times since which every PG was clean: without a copy that did not see
+/// them.
 #[test]
 fn a_copy_that_missed_maps_counts_for_nothing() {
     let mut pg = active(3);
@@ -577,7 +577,7 @@ fn a_copy_that_missed_maps_counts_for_nothing() {
         (Epoch(900), Epoch(900))
     );
 
-    // One of those that saw all maps comes, and says who else served.
+    // One of those that saw all maps comes, and says which others served.
     let both = Map { epoch: 901, others: vec![OsdId(1)], up_thru: 901, ..alone };
     pg.handle(Event::AdvanceMap(Rc::new(both)), Utime::default());
     pg.handle(Event::ActivateMap, Utime::default());
@@ -683,8 +683,8 @@ fn an_interval_that_began_in_a_hole_may_have_written() {
         commit_all(&mut pg);
         pg
     };
-    // With all maps: it began in 6, and somebody was alive in it.
+    // With all maps: it began in 6, and an OSD was alive in it.
     assert!(matches!(back(6).phase, Phase::Down));
-    // What came between 5 and 20 nobody knows.
+    // What came between 5 and 20 is not known.
     assert!(matches!(back(20).phase, Phase::Down));
 }

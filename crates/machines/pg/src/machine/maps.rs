@@ -25,8 +25,8 @@ impl Pg {
             return;
         };
         if self.phase == Phase::Removing {
-            // The host asks who is primary, to keep operations for the copy that may come after
-            // this one.
+            // The host asks which copy is primary, to keep operations for the copy that may come
+            // after this one.
             (self.map, self.mapping, self.pool) = (map, mapping, pool);
             return;
         }
@@ -67,9 +67,9 @@ impl Pg {
             self.mapping = mapping;
             self.pool = pool;
             if gap && self.enough() && self.mapping.primary.is_some() {
-                // The maps between are gone. The interval may be older than this map: then nobody
-                // is found alive in it who was, and it would seem that nothing was written. The
-                // group was clean in it, or in a later one.
+                // The maps between are gone. The interval may be older than this map: then an OSD
+                // that was alive in it is not found, and it would seem that nothing was written.
+                // The PG was clean in it, or in a later one.
                 let acting = self.mapping.acting.to_vec();
                 self.past.add(PastInterval { first: epoch, last: epoch, acting }, true, &*self.map);
             }
@@ -85,10 +85,10 @@ impl Pg {
         }
     }
 
-    /// If maps before this one are missing: monitors keep every map that a group needs which was
-    /// not clean since, so this one was, without this copy. What was written since then, and in
-    /// which intervals, is not known here. The copy counts for nothing until it is filled anew, and
-    /// asks nobody on the strength of intervals that may not have been the last: those who saw all
+    /// If maps before this one are missing: monitors keep every map that a PG needs which was not
+    /// clean since, so this one was, without this copy. What was written since then, and in which
+    /// intervals, is not known here. The copy counts for nothing until it is filled anew, and asks
+    /// no OSD on the strength of intervals that may not have been the last: copies that saw all
     /// maps tell of theirs.
     pub(super) fn note_gap(&mut self, map: &dyn MapView) {
         if self.gap
@@ -107,7 +107,8 @@ impl Pg {
         persist.forget_undo.extend(std::mem::take(&mut self.undo));
         for (oid, item) in self.missing.iter() {
             persist.rows.remove.push(rows::missing_key(oid));
-            // Half a copy can have the right version: without its missing item nobody would know.
+            // Half a copy can have the right version: without its missing item that would not be
+            // known.
             if item.have == Eversion::default() {
                 persist.remove_objects.push(oid.clone());
             }
@@ -287,12 +288,12 @@ impl Pg {
                 self.actions.push_back(Action::ShardAnswer { id, from, answer })
             }
             PeerMsg::Remove if primary => self.handle_remove(),
-            // From somebody who is not what it takes itself for; the map will tell it.
+            // From a copy that is not what it takes itself for; the map will tell it.
             _ => {}
         }
     }
 
-    /// The primary may need this copy, or know that nobody does.
+    /// The primary may need this copy, or know that it is not needed.
     fn tell_of_copy(&mut self) {
         self.told_since = self.map.up_from(self.me.osd);
         if let Some(primary) = self.mapping.primary {

@@ -38,12 +38,12 @@ impl Peer {
 
 /// The copy with the authoritative log (Ceph: `PeeringState::find_best_info`).
 ///
-/// Whoever did not take part in the newest activation cannot be it, nor can a copy that is not
-/// filled. One that did not act then, but recovered beside the group, may have entries of objects
-/// without the objects, which those who acted may have lost: it is asked only if nobody of these is
+/// A copy that did not take part in the newest activation cannot be it, nor can one that is not
+/// filled. One that did not act then, but recovered beside the PG, may have entries of objects
+/// without the objects, which the acting copies may have lost: it is asked only if none of these is
 /// left. They have all that was acknowledged. Each copy knows whether it acted; `acted` is asked
-/// about copies that do not say. Among the rest the newest `last_update` wins; how much counts
-/// says [`Backend::head`](crate::Backend::head). Then the longest log, then the primary itself.
+/// about copies that do not say. Among the rest the newest `last_update` wins; how much counts says
+/// [`Backend::head`](crate::Backend::head). Then the longest log, then the primary itself.
 pub(super) fn find_best<'a>(
     me: PgShard,
     infos: impl Iterator<Item = (PgShard, &'a PgInfo)> + Clone,
@@ -124,7 +124,8 @@ impl Pg {
         self.map.up_thru(self.me.osd) < self.info.history.same_interval_since
     }
 
-    /// A map came that did not change the interval: start over if it changed who can be asked.
+    /// A map came that did not change the interval: start over if it changed which OSDs can be
+    /// asked.
     pub(super) fn check_prior_set(&mut self) {
         let prior = self.build_prior_set();
         let lost_a_peer = self
@@ -180,7 +181,7 @@ impl Pg {
             }
             _ => {
                 self.follower_asks_again(from, &peer.info);
-                // A stray that nobody asked: it may have what is missing, or it is superfluous. It
+                // A stray that was not asked: it may have what is missing, or it is superfluous. It
                 // tells once for each time that it comes up, and what it said before that is about
                 // to be forgotten.
                 let new = self.peers.get(&from).is_none_or(|p| p.up_from != peer.up_from);
@@ -271,7 +272,7 @@ impl Pg {
         }
         let want = self.leave_behind(want, best);
         // Another order of the same OSDs is as good, but for that of `up`: what made it differ is
-        // over, and nobody else would ever ask for `up` again.
+        // over, and no other event would ever ask for `up` again.
         let (acting, up) = (&self.mapping.acting, &self.mapping.up);
         let same = if want == *up {
             want == *acting
@@ -501,7 +502,7 @@ impl Pg {
         self.persist(persist)
     }
 
-    /// Adds the rows of objects whose missing items may have changed.
+    /// Adds the rows of objects of which the missing items may have changed.
     pub(super) fn missing_rows(&self, touched: &BTreeSet<ObjectId>, persist: &mut Persist) {
         for oid in touched {
             match self.missing.get(oid) {
@@ -635,7 +636,7 @@ impl Pg {
         for shard in &ask {
             self.send(*shard, self.query(Query::Log(Eversion::default())));
         }
-        // Whoever has a copy tells of it, but perhaps has not yet; whoever has none says so.
+        // An OSD with a copy tells of it, but perhaps has not yet; one without says so.
         let unknown: Vec<PgShard> = self
             .might_have_unfound()
             .filter(|o| {

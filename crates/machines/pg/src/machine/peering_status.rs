@@ -11,18 +11,19 @@ use crate::past_intervals::PastIntervals;
 use super::peering::{is_candidate, newest_started};
 use super::{Pg, Phase};
 
-/// Whom a primary asks, and who keeps it from going on.
+/// The OSDs that a primary asks, and those that keep it from going on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeeringStatus<'a> {
     /// Earlier intervals that may have taken writes.
     pub past: &'a PastIntervals,
-    /// Who is asked, or was.
+    /// The OSDs that are asked, or were.
     pub probing: Vec<PgShard>,
-    /// Of some interval nobody can be asked.
+    /// Of some interval no OSD can be asked.
     pub blocked: bool,
-    /// Who would be asked as well if it were up.
+    /// The OSDs that would be asked as well if they were up.
     pub down: Vec<OsdId>,
-    /// Those of them whose start or loss may end the wait, and when they were last declared lost.
+    /// Those of them that may end the wait by their start or loss, and when they were last declared
+    /// lost.
     pub blocked_by: Vec<(OsdId, Epoch)>,
     /// Where copies are shards: which are too few.
     pub shortage: Vec<String>,
@@ -30,7 +31,7 @@ pub struct PeeringStatus<'a> {
     pub waits: WaitsFor,
 }
 
-/// What a primary waits for before it serves.
+/// The reason why a primary does not serve yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WaitsFor {
     /// Infos of these.
@@ -56,8 +57,8 @@ pub enum WaitsFor {
 /// Why no copy can be trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incomplete {
-    /// The newest activation that any copy knows of: who did not take part in it may lack what was
-    /// acknowledged since.
+    /// The newest activation that any copy knows of: a copy that did not take part in it may lack
+    /// what was acknowledged since.
     pub started: Epoch,
     /// Whether only the history of copies tells of it, and no whole copy that is here took part.
     pub history_only: bool,
@@ -79,7 +80,7 @@ pub struct RuledOut {
     pub last_backfill: Backfill,
     /// Its newest log entry.
     pub last_update: Eversion,
-    /// What is wrong with it.
+    /// The reason why it does not count.
     pub why: &'static str,
 }
 
@@ -103,7 +104,7 @@ impl RuledOut {
 
 impl Pg {
     /// The states that the machine is in, the innermost first, and since when, as `pg query` of
-    /// Ceph lists them. What [`Pg::phase_name`] tells of a group that is active is not one of them.
+    /// Ceph lists them. What [`Pg::phase_name`] tells of a PG that is active is not one of them.
     pub fn states(&self) -> Vec<(&'static str, Utime)> {
         let (phase, outer, t) = (self.phase_name(), self.outer_name(), &self.times);
         let mut states = Vec::new();
@@ -128,7 +129,7 @@ impl Pg {
             .unwrap_or(phase)
     }
 
-    /// OSDs that the group waits for (Ceph: `pg_stat_t::blocked_by`).
+    /// OSDs that the PG waits for (Ceph: `pg_stat_t::blocked_by`).
     pub(super) fn blocked_by(&self) -> BTreeSet<OsdId> {
         match &self.phase {
             Phase::Down => self.prior.down.clone(),

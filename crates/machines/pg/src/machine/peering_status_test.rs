@@ -6,8 +6,7 @@ use super::machine_test::*;
 use super::*;
 use crate::info::Backfill;
 
-/// The copy on osd.0 of a group that osd.1 and osd.2 wrote to without it (epoch 6); both are down
-/// now.
+/// The copy on osd.0 of a PG that osd.1 and osd.2 wrote to without it (epoch 6); both are down now.
 fn left_alone() -> (Pg, Map) {
     let mut pg = active(3);
     let version = pg.propose(proposal(1, "a")).unwrap();
@@ -75,7 +74,7 @@ fn a_group_that_is_down_names_whom_it_needs() {
         ]
     );
 
-    // Who is declared lost is not waited for, and does not stand for the other.
+    // An OSD that is declared lost is not waited for, and does not stand for the other.
     let map = Map { epoch: 8, lost: Some((OsdId(2), 8)), ..map };
     to(&mut pg, &map);
     let s = pg.peering_status().unwrap();

@@ -1,17 +1,17 @@
-//! Copying objects that somebody lacks: the primary pulls what it lacks itself, then pushes.
+//! Copying objects that a copy lacks: the primary pulls what it lacks itself, then pushes.
 //!
 //! One object at a time goes through
 //!
 //! ```text
-//!   Pull ──(each part: Push, persist, next Pull)──► Push ──(each part: read, Push to all, PushReply from all)──► done
+//!   Pull ─(each part: Push, persist, next Pull)─► Push ─(each: read, Push, PushReply from all)─► done
 //! ```
 //!
 //! Writes to the object wait meanwhile, so its version cannot change under the copy. A receiver
 //! writes the parts straight into the object: until the last part is durable the object stays in
 //! the missing set on disk, with nothing to `have`, and is never read.
 //!
-//! An object whose newest content was given up has an older one again: whoever has that says from
-//! then on that it is the new version, without a copy.
+//! An object with its newest content given up has an older one again: a copy that has that says
+//! from then on that it is the new version, without copying.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ pub(super) struct Recovery {
     asked: bool,
     /// Clients wait for it: goes first, and does not count against the limit.
     pub(super) urgent: BTreeSet<ObjectId>,
-    /// Who was asked for a copy that it has not told of, in which of its lives.
+    /// The OSDs that were asked for a copy that they have not told of, and in which of their lives.
     asked_infos: BTreeMap<PgShard, Epoch>,
     /// Objects that were given up and are gone, up to this version, once that is durable
     /// everywhere.
@@ -119,7 +119,7 @@ impl Recovery {
         self.asked_infos.insert(shard, up_from);
     }
 
-    /// Whether the object was given up, and not everybody knows yet.
+    /// Whether the object was given up, and not every copy knows yet.
     pub(super) fn is_losing(&self, oid: &ObjectId) -> bool {
         self.losing.1.contains(oid)
     }
@@ -171,7 +171,7 @@ impl Pg {
         })
     }
 
-    /// Whether a write of this object has to wait for its copy. Those that recover beside the group
+    /// Whether a write of this object has to wait for its copy. Those that recover beside the PG
     /// learn of writes to what they lack by the log; but as long as an object is written again and
     /// again its copy would never end.
     pub(super) fn holds_writes(&self, oid: &ObjectId) -> bool {
@@ -289,8 +289,8 @@ impl Pg {
         }
     }
 
-    /// Clients wait for an object whose copy is under way: what it waits for now may be behind
-    /// others, so that is asked for anew. Of two answers the first counts.
+    /// Clients wait for an object that is being copied: what it waits for now may be behind others,
+    /// so that is asked for anew. Of two answers the first counts.
     fn hurry_active(&mut self, oid: ObjectId) {
         match self.recovery.active.get(&oid) {
             Some(Copy::Pull { from, version, next, written: false }) => {
@@ -363,7 +363,7 @@ impl Pg {
         }
     }
 
-    /// Whether somebody is known to have what this copy lacks.
+    /// Whether a copy is known to have what this one lacks.
     pub(super) fn can_be_had(&self, oid: &ObjectId, item: &MissingItem) -> bool {
         self.way_to(oid, item).is_some()
     }
@@ -434,7 +434,7 @@ impl Pg {
         self.defer(token, Deferred::Pulled { oid, to: Progress::default(), last: true });
     }
 
-    /// Objects that were given up and that everybody knows to be gone may be used again.
+    /// Objects that were given up and that every copy knows to be gone may be used again.
     pub(super) fn lost_committed(&mut self) {
         for oid in self.recovery.take_lost(self.all_committed) {
             self.recovery.urgent.remove(&oid);
@@ -663,7 +663,7 @@ impl Pg {
                 if *f == from && *v == version => {}
             _ => return,
         }
-        // As long as the primary lacks it nobody writes it, so what is there is not this version,
+        // As long as the primary lacks it, it is not written, so what is there is not this version,
         // or cannot be read.
         self.lose_source(from, &oid, version);
         self.recover(oid);
@@ -722,7 +722,7 @@ impl Pg {
     /// An object changed that is to be copied, or is being copied: begin again with what it is now.
     pub(super) fn repeat_copy(&mut self, oid: ObjectId) {
         if self.recovery.active.contains_key(&oid) {
-            // Nobody may lack it any more, if it was deleted.
+            // No copy may lack it any more, if it was deleted.
             self.recover(oid);
         } else {
             self.check_recovery();

@@ -1,4 +1,4 @@
-//! Removing a copy that nobody needs.
+//! Removing a copy that is not needed.
 
 use types::Eversion;
 

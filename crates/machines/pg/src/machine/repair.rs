@@ -1,7 +1,7 @@
 //! Copies that turn out to be bad: the object becomes missing there, and recovery does the rest.
 //!
-//! Who finds out may be a client's read on the primary, a read for recovery on anybody, or a scrub.
-//! The item of the missing set says that the copy has nothing, and is durable like any other, so a
+//! It is found by a client's read on the primary, a read for recovery on any OSD, or a scrub. The
+//! item of the missing set says that the copy has nothing, and is durable like any other, so a
 //! repair that is interrupted goes on. (Ceph: `PrimaryLogPG::rep_repair_primary_object`,
 //! `PeeringState::force_object_missing`.)
 
@@ -16,12 +16,12 @@ use crate::rows;
 
 use super::{Pg, Phase};
 
-/// Objects whose copies are being replaced because they are bad.
+/// Objects with copies that are being replaced because they are bad.
 #[derive(Debug, Default)]
 pub(super) struct Repairs {
     /// On the primary: objects of which some copy is.
     objects: BTreeSet<ObjectId>,
-    /// Those whose copy here is.
+    /// Those with a bad copy here.
     own: BTreeSet<ObjectId>,
 }
 
@@ -135,7 +135,7 @@ impl Pg {
     }
 
     /// The primary: a copy that it asked for is not there as it should be. Both know from here on
-    /// that it is missing, if it is written with the group.
+    /// that it is missing, if it is written with the PG.
     pub(super) fn lose_source(&mut self, shard: PgShard, oid: &ObjectId, version: Eversion) {
         let Some(missing) = self.peers.get_mut(&shard).and_then(|p| p.missing.as_mut()) else {
             return;
@@ -200,7 +200,7 @@ impl Pg {
         }
     }
 
-    /// Nobody lacks the object any more.
+    /// No copy lacks the object any more.
     pub(super) fn object_recovered(&mut self, oid: &ObjectId) {
         self.disturb_scrub(oid);
         self.repairs.objects.remove(oid);

@@ -23,7 +23,7 @@ fn chunk(name: &str, version: Eversion) -> PeerMsg {
     }))
 }
 
-/// A clean group of three with one object.
+/// A clean PG of three with one object.
 fn with_object(name: &str) -> (Pg, Eversion) {
     let mut pg = active(3);
     let v = pg.propose(proposal(1, name)).unwrap();

@@ -1,15 +1,15 @@
-//! Turns to recover and to backfill, and who gets them first.
+//! Reservations for recovery and backfill, and their order.
 //!
 //! ```text
-//!   Reserve (own turn) ─► Reserve to each acting replica, one after the other ─► recovery ─► Release everywhere
+//!   Reserve (own OSD) ─► Reserve to each acting replica, in order ─► recovery ─► Release everywhere
 //! ```
 //!
-//! Turns are counted by OSD (`osd_max_backfills`), apart for groups that it leads and groups that
-//! others lead. Turns of the second kind are only waited for by those that have one of the first,
-//! in the order of the OSDs, so nobody waits in a circle. A turn may be taken back for somebody
-//! with a higher priority: then all of them are given back and asked for anew. Objects that clients
-//! wait for need no turn. (Ceph: `PeeringState::get_recovery_priority`, `WaitLocalRecoveryReserved`
-//! and what follows.)
+//! Reservations are counted by OSD (`osd_max_backfills`), apart for PGs that it leads and PGs that
+//! others lead. Reservations of the second kind are only waited for by PGs that have one of the
+//! first, in the order of the OSDs, so there is no circle. A reservation may be taken back for a
+//! higher priority: then all of them are given back and asked for anew. Objects that clients wait
+//! for need no reservation. (Ceph: `PeeringState::get_recovery_priority`,
+//! `WaitLocalRecoveryReserved` and what follows.)
 
 use types::{PgShard, PgState};
 
@@ -29,7 +29,7 @@ const RECOVERY_FORCED: u8 = 255;
 /// Bounds of a pool's `recovery_priority` (`OSD_POOL_PRIORITY_MIN` and `MAX`).
 const POOL_MAX: i32 = 10;
 
-/// How far recovery is with its turns.
+/// How far recovery is with its reservations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 enum Stage {
     /// It has none and wants none.
@@ -43,7 +43,7 @@ enum Stage {
     Held,
 }
 
-/// Turns of recovery, and what operators said of the group's priority.
+/// Reservations of recovery, and what operators said of the PG's priority.
 #[derive(Debug, Default)]
 pub(super) struct Reservation {
     stage: Stage,
@@ -66,8 +66,7 @@ impl Reservation {
     }
 }
 
-/// A base with what speaks for more haste in the group and in its pool, within the range of its
-/// base.
+/// A base with what speaks for more haste in the PG and in its pool, within the range of its base.
 fn clamp(base: i32, more: i32, pool: i32, highest: i32) -> u8 {
     let pool = pool.clamp(-POOL_MAX, POOL_MAX) + POOL_MAX;
     u8::try_from((base + more + pool).clamp(0, highest)).unwrap_or(u8::MAX)
@@ -133,14 +132,14 @@ impl Pg {
             .any(|o| lacks(o) && self.map.is_full(o.osd))
     }
 
-    /// Whether objects may be recovered that nobody waits for.
+    /// Whether objects may be recovered that no client waits for.
     pub(super) fn may_recover(&self) -> bool {
         self.map.recovers()
             && !self.recovery_too_full()
             && (self.reservation.is_held() || self.backfill_has_turn())
     }
 
-    /// Asks for turns, or gives them back, as there is something to recover.
+    /// Asks for reservations, or gives them back, as there is something to recover.
     pub(super) fn check_reservation(&mut self) {
         let wanted = self.phase == Phase::Active && self.has_recoverable();
         if !wanted {
@@ -152,12 +151,12 @@ impl Pg {
             return;
         }
         if self.recovery_too_full() {
-            // Others may have the turns meanwhile.
+            // Others may have the reservations meanwhile.
             self.release_recovery();
             self.release_backfill();
             return;
         }
-        // A copy that is being filled gets its writes: the turns that it has will do.
+        // A copy that is being filled gets its writes: the reservations that it has will do.
         if self.reservation.stage == Stage::Idle && !self.follows_or_gives_up_turn() {
             self.reservation.stage = Stage::Own;
             self.actions.push_back(Action::Reserve {
@@ -178,7 +177,7 @@ impl Pg {
         self.actions.push_back(Action::Release);
     }
 
-    /// A turn on this OSD has come.
+    /// A reservation on this OSD has come.
     pub(super) fn handle_reserved(&mut self) {
         if self.reservation.stage == Stage::Own {
             self.ask_next_replica();
@@ -205,7 +204,7 @@ impl Pg {
         }
     }
 
-    /// A turn on another OSD has come.
+    /// A reservation on another OSD has come.
     pub(super) fn handle_peer_reserved(&mut self, from: PgShard) {
         if self.reservation.stage == Stage::Replica(from) {
             self.ask_next_replica();
@@ -214,7 +213,7 @@ impl Pg {
         }
     }
 
-    /// The turn on this OSD was taken back.
+    /// The reservation on this OSD was taken back.
     pub(super) fn handle_preempted(&mut self) {
         if self.reservation.stage != Stage::Idle {
             self.release_recovery();
@@ -224,7 +223,7 @@ impl Pg {
         }
     }
 
-    /// The turn on another OSD was taken back.
+    /// The reservation on another OSD was taken back.
     pub(super) fn handle_revoked(&mut self, from: PgShard) {
         if self.reservation.asked.contains(&from) {
             self.release_recovery();
@@ -234,7 +233,7 @@ impl Pg {
         }
     }
 
-    /// An operator wants the group recovered, or filled, before all others, or not any more (Ceph:
+    /// An operator wants the PG recovered, or filled, before all others, or not any more (Ceph:
     /// `SetForceRecovery` and the others).
     pub(super) fn force(&mut self, backfill: bool, on: bool) {
         if !self.is_primary() {
@@ -252,8 +251,8 @@ impl Pg {
             return;
         }
         *forced = on;
-        // Also where it waits for, or has, turns of others: whoever is asked again changes the
-        // priority.
+        // Also where it waits for, or has, reservations of others: an OSD that is asked again
+        // changes the priority.
         if self.reservation.stage != Stage::Idle {
             let priority = self.recovery_priority();
             self.actions.push_back(Action::Reserve { target: false, backfill: false, priority });
@@ -271,7 +270,7 @@ impl Pg {
         }
     }
 
-    /// What must be true of turns.
+    /// What must be true of reservations.
     pub(super) fn check_reservation_invariants(&self) -> Result<(), String> {
         if self.reservation.stage != Stage::Idle && self.backfill_wants_turn() {
             return Err(format!("{}: recovery and backfill have turns", self.info.pgid));

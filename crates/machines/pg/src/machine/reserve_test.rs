@@ -1,4 +1,4 @@
-//! Scripts of turns and priorities.
+//! Scripts of reservations and priorities.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ fn sent(actions: &[Action]) -> Vec<(OsdId, &PeerMsg)> {
     sends.flat_map(|(to, msg)| to.iter().map(move |c| (c.osd, msg))).collect()
 }
 
-/// A group of three of which osd.2 lacks something.
+/// A PG of three of which osd.2 lacks something.
 fn degraded() -> Pg {
     let mut pg = active(3);
     let need = Eversion { epoch: Epoch(5), version: 1 };
@@ -66,7 +66,7 @@ fn turns_come_one_after_the_other_and_go_together() {
     pg.handle(Event::Preempted { target: false }, now());
     let actions = drain(&mut pg);
     assert_eq!(sent(&actions).len(), 2, "{actions:?}");
-    // Nobody lacks anything any more.
+    // No copy lacks anything any more.
     reserve(&mut pg);
     pg.peers.get_mut(&on(2)).unwrap().missing.as_mut().unwrap().remove(&oid("a"));
     pg.check_recovery();
@@ -187,7 +187,7 @@ fn more_haste_is_told_where_turns_were_asked_for() {
     ));
     from(&mut pg, 2, PeerMsg::Reserved);
     assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());
-    // Who has turns keeps them with less haste.
+    // A PG with reservations keeps them with less haste.
     pg.handle(Event::Force { backfill: false, on: false }, now());
     assert_eq!(sent(&drain(&mut pg)).len(), 2);
     assert!(pg.state().has(PgState::RECOVERING), "{}", pg.state());

@@ -38,7 +38,7 @@ const RECORDS_MAX: usize = 10_000;
 /// Lines that one scrub writes to the cluster log, beside its result.
 const LINES_MAX: usize = 200;
 
-/// What a scrub is to do.
+/// The kind of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ScrubKind {
     /// Read data and omap too.
@@ -50,7 +50,7 @@ pub struct ScrubKind {
 }
 
 impl ScrubKind {
-    /// What people call it.
+    /// Its name in commands and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self { repair: true, .. } => "repair",
@@ -60,12 +60,12 @@ impl ScrubKind {
     }
 }
 
-/// What the last scrub of this interval found.
+/// The findings of the last scrub of this interval.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ScrubResults {
-    /// Objects whose copies differ.
+    /// Objects with copies that differ.
     pub objects: BTreeMap<ObjectId, InconsistentObject>,
-    /// Objects whose clones do not fit.
+    /// Objects with clones that do not fit.
     pub snapsets: BTreeMap<ObjectId, InconsistentSnapset>,
 }
 
@@ -118,7 +118,7 @@ enum Stage {
     },
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Debug, Default)]
 struct Tally {
     shallow: u64,
@@ -359,7 +359,7 @@ impl Pg {
         let Some(job) = &mut self.scrub.job else { return };
         let Stage::Scanning { upto, maps, .. } = &mut job.stage else { return };
         let mut maps = std::mem::take(maps);
-        // Whoever has much more than the primary tells less of the range.
+        // A copy that has much more than the primary tells less of the range.
         let limit = maps
             .values()
             .map(|m| m.upto.clone())
@@ -383,7 +383,7 @@ impl Pg {
         let compared = Compared { pg: &pgid, primary: me, maps: &maps, rules: &rules };
         let found = self.pool.kind.backend().compare(&compared, &skip);
         job.tally.inexact |= skipped;
-        // Nobody moves on to where the cursor stood already: a range has at least one name.
+        // No copy moves on to where the cursor stood already: a range has at least one name.
         job.cursor = limit.clone();
         job.chunk = self.conf.scrub_chunk_max.max(1);
         let repair = job.kind.repair;
@@ -438,7 +438,7 @@ impl Pg {
     fn repair(&mut self, repairable: Vec<Repairable>) {
         let mut by_osd: BTreeMap<PgShard, Vec<(ObjectId, Eversion)>> = BTreeMap::new();
         for r in repairable {
-            // A version beyond the log's head would be a lie of the one who has it.
+            // A version beyond the log's head would be a lie of the copy that has it.
             if r.version > self.info.last_update {
                 continue;
             }

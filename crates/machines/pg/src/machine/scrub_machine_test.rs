@@ -15,7 +15,7 @@ fn now() -> Utime {
 
 const DEEP: ScrubKind = ScrubKind { deep: true, repair: false, check: false };
 
-/// A clean group of `n` with the object "a", of which every copy is this.
+/// A clean PG of `n` with the object "a", of which every copy is this.
 fn with_object(n: i32) -> (Pg, Eversion, ScrubMap) {
     let mut pg = active(n);
     let version = pg.propose(proposal(1, "a")).unwrap();

@@ -1,4 +1,4 @@
-//! Removed snapshots whose objects are still there.
+//! Removed snapshots with objects that are still there.
 
 use types::{IntervalSet, PgState, SnapId};
 
@@ -19,7 +19,7 @@ enum Stage {
     Waiting,
     /// The host is at it.
     Running,
-    /// An object could not be read; whoever looks at the cluster sees it until the next interval.
+    /// An object could not be read; the PG's state shows it until the next interval.
     Damaged,
 }
 
@@ -48,7 +48,7 @@ impl Pg {
             return;
         }
         let removed = self.map.removed_snaps(self.info.pgid.pool);
-        // What the map does not list any more is purged everywhere: nobody asks again.
+        // What the map does not list any more is purged everywhere: it is not asked for again.
         let keep = self.info.purged_snaps.intersection(&removed);
         if keep != self.info.purged_snaps {
             self.info.purged_snaps = keep;

@@ -1,8 +1,8 @@
-//! Objects of which no reachable OSD has the newest content, and operators who give them up.
+//! Objects of which no reachable OSD has the newest content, and how operators give them up.
 //!
-//! An object is unfound when this copy lacks it and everybody who is known to have told everything
-//! lacks it, too. Whoever acted since the PG was clean, and whoever has told of a copy, may have
-//! it; when all of them have been asked, or are declared lost, an operator may let go. (Ceph:
+//! An object is unfound when this copy lacks it and every copy that has told everything lacks it,
+//! too. Each OSD that acted since the PG was clean, and each that has told of a copy, may have it;
+//! when all of them have been asked, or are declared lost, an operator may give it up. (Ceph:
 //! `MissingLoc`, `PrimaryLogPG::mark_all_unfound_lost`.)
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +20,10 @@ use crate::stats::StatSum;
 
 use super::{InFlight, Pg, Phase, Waits};
 
-/// What becomes of unfound objects.
+/// The ways to give up unfound objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GiveUp {
-    /// The newest version that somebody has counts again; without any, the object is deleted.
+    /// The newest version that a copy has counts again; without any, the object is deleted.
     Revert,
     /// They are deleted.
     Delete,
@@ -38,7 +38,7 @@ pub enum LostRefused {
     /// There are none.
     #[error("pg has no unfound objects")]
     NothingUnfound,
-    /// Somebody who may have them was not asked.
+    /// An OSD that may have them was not asked.
     #[error("pg has {0} unfound objects but we haven't probed all sources, not marking lost")]
     NotAllAsked(usize),
     /// Copies are shards: no older version can be put together.
@@ -58,16 +58,17 @@ pub struct Holder {
 /// An object that this copy or an acting replica lacks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lacking {
-    /// What is missing.
+    /// The missing item.
     pub item: MissingItem,
-    /// Who has it.
+    /// The copies that have it.
     pub locations: Vec<PgShard>,
-    /// Nobody has.
+    /// No copy has it.
     pub unfound: bool,
 }
 
 impl Pg {
-    /// Looks which missing objects nobody is known to have, and asks whoever may.
+    /// Looks for missing objects that no copy is known to have, and asks the OSDs that may have
+    /// them.
     pub(super) fn find_unfound(&mut self) {
         let lost = |(oid, item): &(&ObjectId, &MissingItem)| {
             !self.recovery.is_active(oid) && !self.can_be_had(oid, item)
@@ -112,7 +113,7 @@ impl Pg {
         self.might_have_unfound().map(|shard| Holder { shard, status: status(shard) }).collect()
     }
 
-    /// Whether everybody who may have what is unfound was asked, is gone from the map, or is
+    /// Whether every OSD that may have an unfound object was asked, is gone from the map, or is
     /// declared lost.
     fn all_asked_or_lost(&self) -> bool {
         self.unfound_holders().iter().all(|h| {
@@ -240,7 +241,7 @@ impl Pg {
                 self.send(shard, PeerMsg::RepOp(Box::new(op.clone())));
             }
         }
-        // Nobody knows how large they were.
+        // It is not known how large they were.
         self.info.stats_invalid = true;
         self.update_last_complete();
         self.missing_rows(&learned.touched, &mut persist);

@@ -1,4 +1,4 @@
-//! Scripts of objects that nobody has.
+//! Scripts of objects that no copy has.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! What waits in [`Mclock`], and the clocks by which it is decided who is next: for people.
+//! What waits in [`Mclock`], and the clocks that decide what is next: for people.
 
 use super::{Class, Mclock, SHARE_SCALE, Strict};
 use crate::OpClass;

@@ -33,14 +33,14 @@ pub struct DeviceTime {
 /// What makes a device slow, for tests: requests are through one after the other.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Slowness {
-    /// What each request takes longer.
+    /// The added time of each request.
     pub delay: Duration,
     /// Bytes that pass in a second; any number if 0.
     pub bandwidth: u64,
 }
 
 impl Slowness {
-    /// What a request of so many bytes takes longer.
+    /// The added time of a request of so many bytes.
     fn of(self, bytes: u64) -> Duration {
         let passing = if self.bandwidth == 0 {
             0

@@ -20,7 +20,7 @@ pub(super) struct Dice {
 
 impl Default for Dice {
     fn default() -> Dice {
-        // Any odd number will do: nobody relies on which requests fail.
+        // Any odd number will do: nothing relies on which requests fail.
         let seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_nanos() as u64);
         Dice { faults: Cell::default(), state: Cell::new(seed | 1) }
     }

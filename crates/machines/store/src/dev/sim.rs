@@ -143,7 +143,7 @@ impl SimDisk {
         self.0.borrow().events.clone()
     }
 
-    /// Changes bytes on the medium behind the back of whoever uses the disk.
+    /// Changes bytes on the medium behind the back of the disk's user.
     pub fn poke(&self, off: u64, data: &[u8]) {
         let mut s = self.0.borrow_mut();
         let mut done = 0;

@@ -83,7 +83,7 @@ impl Pool {
     fn run(&self, f: impl FnOnce(&File) -> Outcome + Send + 'static) -> oneshot::Receiver<Outcome> {
         let (tx, rx) = oneshot::channel();
         let job: Job = Box::new(move |file| {
-            // Nobody waits any more: then nobody wants the result either.
+            // The caller does not wait any more, and does not want the result either.
             let _ = tx.send(f(file));
         });
         self.queue.jobs.lock().unwrap_or_else(|e| e.into_inner()).0.push_back(job);

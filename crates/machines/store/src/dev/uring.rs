@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 const ENTRIES: u32 = 256;
 const FILE: types::Fixed = types::Fixed(0);
 
-/// A request: shared by the one who waits and the driver, which keeps it until the kernel is done.
+/// A request: shared by the task that waits and the driver, which keeps it until the kernel is
+/// done.
 #[derive(Default)]
 struct State {
     /// The kernel reads or writes here until the completion arrives; not touched in between.

@@ -75,7 +75,7 @@ impl BlockCache {
             if std::mem::take(&mut p.hot) {
                 continue;
             }
-            // A place whose block was removed is found under another index or none.
+            // A place is found under another index, or none, after its block was removed.
             if self.index.get(&p.block) == Some(&(i as u32)) {
                 self.index.remove(&p.block);
             }

@@ -299,8 +299,8 @@ impl Disk {
             self.breathe().await;
         }
         writes.finish().await?;
-        // The blocks are clean now. Those that were freed meanwhile are nobody's, and those that
-        // were overwritten are found in the newer writes first.
+        // The blocks are clean now. Those that were freed meanwhile belong to no object, and those
+        // that were overwritten are found in the newer writes first.
         for step in order.chunks(FEW) {
             {
                 let mut st = self.state.borrow_mut();
@@ -336,7 +336,7 @@ struct Writes<'a> {
     under_way: VecDeque<(Io<()>, u64, Instant)>,
     /// Bytes of these.
     bytes: u64,
-    /// What the last one took.
+    /// The duration of the last one.
     took: Duration,
     turns: Turns,
 }

@@ -26,10 +26,10 @@ const WEIGHT: u32 = 16;
 /// Writes batches until the store goes.
 ///
 /// A batch that is slow on the device would hold up all that came behind it, which is most of the
-/// highest percentiles of whoever asks for little. So a few small ones are under way at the same
-/// time. With more to do than that, who waits shares a batch instead: that is less work for each.
-/// (Without [`LIGHT`] small batches made each other small, and a client that writes as fast as it
-/// can had 3 % less.)
+/// highest percentiles of a client that asks for little. So a few small ones are under way at the
+/// same time. With more to do than that, records that wait share a batch instead: that is less work
+/// for each. (Without [`LIGHT`] small batches made each other small, and a client that writes as
+/// fast as it can had 3 % less.)
 pub(super) async fn run(disk: &Disk) {
     if let Err(e) = disk.commit().await {
         disk.fail(e);
@@ -81,9 +81,9 @@ impl Writes {
 /// A batch under way.
 struct Write {
     batch: Batch,
-    /// Where the log goes on behind it.
+    /// The position at which the log goes on behind it.
     after: LogPos,
-    /// What it takes of the ring.
+    /// Its bytes in the ring.
     bytes: u64,
     /// It has no data beside the log, and is durable when it is written.
     alone: bool,
@@ -212,7 +212,7 @@ impl Disk {
             let buf = std::mem::replace(&mut batch.buf, log::LogBuf::placeholder());
             let (bytes, crc) = buf.seal(store_id, pos);
             let after = LogPos { at: at + len, seq: pos.seq + 1, prev_crc: crc };
-            // Taken before the write, so that nobody else counts on the space.
+            // Taken before the write, so that nothing else counts on the space.
             st.head = after;
             if st.prepared.wants(after.at) {
                 self.prepare.notify_one();

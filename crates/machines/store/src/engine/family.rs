@@ -39,7 +39,7 @@ impl Family {
         }
     }
 
-    /// One reference less; hands over the runs that nobody refers to any more.
+    /// One reference less; hands over the runs that are not referred to any more.
     pub(crate) fn sub(&mut self, (start, len): Run, mut gone: impl FnMut(Run)) {
         let end = start + u64::from(len);
         self.split(start);

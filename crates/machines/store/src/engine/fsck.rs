@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// What the check knows about blocks and rows.
+/// Blocks and rows as the check has found them.
 #[derive(Default)]
 struct Seen {
     /// References to each block, and the family that the extents name.
@@ -249,8 +249,11 @@ impl Disk {
         for b in st.data_start..st.blocks {
             let wanted = seen.blocks.contains_key(&b) || seen.tree.contains(&b);
             if st.image.is_used(b) != wanted {
-                let what =
-                    if wanted { "in use but free in the map" } else { "used in the map by nobody" };
+                let what = if wanted {
+                    "in use but free in the map"
+                } else {
+                    "in use in the map, without an owner"
+                };
                 report.problem(None, format!("block {b} is {what}"));
             }
             if st.alloc.is_free(b) == wanted {

@@ -121,7 +121,7 @@ pub(crate) async fn open(dev: Device, opts: Options) -> Result<Rc<Disk>, StoreEr
     Ok(disk)
 }
 
-/// A background task's hold on the store. If the task panics, those who wait for it must not wait
+/// A background task's hold on the store. If the task panics, code that waits for it must not wait
 /// forever.
 struct Task(Rc<Disk>);
 

@@ -194,7 +194,7 @@ impl Disk {
         nodes::read(&self.dev, ptrs, |ptr, bytes| {
             let mut st = self.state.borrow_mut();
             match st.loaded(ptr, bytes) {
-                // The node may have been replaced while it was read; whoever asked looks again.
+                // The node may have been replaced while it was read; the caller looks again.
                 Err(_) if st.tree_version != version => Ok(()),
                 other => other,
             }
@@ -236,7 +236,7 @@ impl Disk {
                 (ptr, st.tree.ahead(start, end, max))
             };
             let among = ahead.len() > 1 && ahead.iter().any(|a| a.key() == missing.key());
-            // What is wrong with a neighbour is told to who really needs it.
+            // What is wrong with a neighbour is told to the reader that really needs it.
             if !among || self.load_nodes(&ahead).await.is_err() {
                 self.load_node(&missing).await?;
             }

@@ -71,7 +71,7 @@ pub(super) enum Delta {
     Free(Run),
 }
 
-/// What a freeze sets aside for a checkpoint.
+/// The state that a freeze sets aside for a checkpoint.
 pub(super) struct Frozen {
     /// Rows for the tree. Grows while object records are encoded into it, then stays.
     pub layer: Rc<Layer>,
@@ -113,7 +113,7 @@ pub(super) struct State {
     pub queue: VecDeque<Batch>,
     /// Bytes of the queue.
     pub queued: u64,
-    /// Where the log goes on.
+    /// The position at which the log goes on.
     pub head: LogPos,
     /// Where the log starts, as of the last durable checkpoint.
     pub tail: LogPos,
@@ -348,7 +348,7 @@ impl State {
         self.lookup_at(self.place(coll, key), key)
     }
 
-    /// The same for an object whose place is known.
+    /// The same for an object in a known place.
     pub(super) fn lookup_at(
         &mut self,
         coll: Coll,
@@ -360,8 +360,7 @@ impl State {
         let row = self.row(&Self::onode_key(coll, key))?;
         Ok(match row.map(|r| Onode::decode(&r)).transpose() {
             Ok(onode) => {
-                // No index is held by anyone yet who would do more than look: trimming is safe
-                // here.
+                // No index is held yet by code that would do more than look: trimming is safe here.
                 self.slots.trim(self.onode_budget);
                 Ok(self.slots.insert(coll, key.clone(), onode.map(Box::new)))
             }
@@ -443,7 +442,7 @@ impl State {
     }
 
     /// The content of a block that may not be on the device yet. What is there of a damaged one is
-    /// for nobody: the device's content does not have its checksum either.
+    /// for no reader: the device's content does not have its checksum either.
     pub(super) fn unwritten_block(&mut self, pblk: u64) -> Option<Bytes> {
         if let Some(b) = self.pending.get(&pblk) {
             return (!is_damaged(b)).then(|| b.clone());

@@ -1,14 +1,14 @@
 //! How long a checkpoint has the processor at a time.
 //!
-//! It lives on the thread that serves clients, and who comes while it computes waits. So it
+//! It lives on the thread that serves clients, and requests that come while it computes wait. So it
 //! computes in steps, and lets others run after each. A request that passes several OSDs meets
 //! several threads, and each of them several times: were there a step between all that others do,
 //! it would wait for as many. So a checkpoint rests after a step. That makes it many times as long:
 //! with rests, the last one must have been a small part of the time from one to the next. If it was
-//! not, its steps become longer, up to some times as long; and if that is not enough, or somebody
-//! waits for it, or writers catch up with it, it does not rest. It takes the longest steps then:
-//! all others have a turn after each, so that it would get little of a busy processor with short
-//! ones.
+//! not, its steps become longer, up to some times as long; and if that is not enough, or something
+//! waits for its end, or writers catch up with it, it does not rest. It takes the longest steps
+//! then: all others have a turn after each, so that it would get little of a busy processor with
+//! short ones.
 
 use crate::options::Options;
 use std::cell::Cell;
@@ -22,7 +22,7 @@ const HURRIED: u32 = 4;
 /// about twice that while it is.
 const UNDER_WAY: u32 = 4;
 
-/// See the module.
+/// The pace of a checkpoint on its thread.
 pub(super) struct Steps {
     step: Duration,
     rest: Duration,
@@ -38,7 +38,7 @@ pub(super) struct Steps {
     awaited: Cell<u32>,
 }
 
-/// Somebody waits for the work.
+/// Something waits for the work.
 pub(super) struct Awaited<'a>(&'a Steps);
 
 impl Drop for Awaited<'_> {

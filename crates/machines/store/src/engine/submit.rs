@@ -61,7 +61,7 @@ impl View for StateView<'_> {
     }
 }
 
-/// What applying a transaction carries along.
+/// The context of applying a transaction.
 struct Apply<'a> {
     st: &'a mut State,
     rec: RecordWriter<'a, log::LogBuf>,
@@ -218,8 +218,8 @@ fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
     first.into_iter().chain(last)
 }
 
-/// Another object that a change looks at, and the range of its own object whose blocks at both ends
-/// it may change in part.
+/// Another object that a change looks at, and the range of its own object, of which it may change
+/// the blocks at both ends in part.
 fn looks_at(change: &Change) -> (Option<&Key>, Option<(u64, u64)>) {
     match change {
         Change::CloneOf { from } | Change::CloneButRows { from } => (Some(from), None),
@@ -672,9 +672,9 @@ impl Apply<'_> {
         self.st.content(slot, lblk).transpose()
     }
 
-    /// A block that is changed in part, and whose old content cannot be read, stays unreadable,
+    /// A block that is changed in part, without its old content being readable, stays unreadable,
     /// also if the device has a change of mind: it gets a checksum that its content does not have.
-    /// Whoever reads the object finds that out.
+    /// A read of the object finds that out.
     fn spoil(
         &mut self,
         coll: Coll,

@@ -2,11 +2,11 @@
 //!
 //! What commits, or reads, waits on the device behind everything that was given to it before. A
 //! checkpoint that had megabytes under way would be felt by each of them, on a slow device for a
-//! tenth of a second; and who flushes waits until the device has everything. So it goes as others
-//! go: beside them it may write twice what they ask for, and never much of it at a time. So that it
+//! tenth of a second; and a flush waits until the device has everything. So it goes as others go:
+//! beside them it may write twice what they ask for, and never much of it at a time. So that it
 //! always goes on, it may besides write after a rest of some times what its last write took: a part
 //! of the device's time, however fast that is. If writers would soon have to wait for it (`hurry`),
-//! it does not rest. While nobody asks for anything it has more and more writes under way.
+//! it does not rest. Without requests of others it has more and more writes under way.
 //!
 //! Others are there if something was asked of the device, other than by own writes, within some
 //! milliseconds. Times are of any clock.
@@ -31,7 +31,8 @@ const BESIDE: u64 = 2;
 /// What others asked for while the checkpoint had nothing to write buys so much at most, in bytes.
 const SAVED: u64 = 4 << 20;
 
-/// See the module. `asked` counts the bytes of all requests, own ones too, and may wrap around.
+/// The pace of a checkpoint on the device. `asked` counts the bytes of all requests, own ones too,
+/// and may wrap around.
 pub(super) struct Turns {
     asked: u64,
     /// Own ones since the last look.
@@ -185,7 +186,7 @@ mod tests {
             assert_eq!(w.rest(PAGE), 1);
         }
         assert_eq!(begun, 4000);
-        // Somebody who asks now and then is there in between, too.
+        // A client that asks now and then is there in between, too.
         for _ in 0..100 {
             w.others(1);
             w.rest(PAGE);

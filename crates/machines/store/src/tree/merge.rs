@@ -16,7 +16,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-/// What the merge needs from the store.
+/// The part of the store that the merge uses.
 pub(crate) trait Pages {
     /// Brings in a node.
     async fn load(&mut self, ptr: &NodePtr) -> Result<Rc<Node>, StoreError>;
@@ -28,7 +28,7 @@ pub(crate) trait Pages {
     async fn breathe(&mut self);
 }
 
-/// What a merge did.
+/// Counters of a merge.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MergeStats {
     pub nodes_read: u64,
@@ -150,7 +150,7 @@ impl<P: Pages> Merge<'_, P> {
         Ok(())
     }
 
-    /// Takes over a subtree whose root is at `level`, unchanged.
+    /// Takes over a subtree with its root at `level`, unchanged.
     async fn keep(&mut self, level: usize, ptr: NodePtr, lo: Bytes) -> Result<(), StoreError> {
         // What lies to the left of it must be cut into nodes first.
         for l in 0..level {

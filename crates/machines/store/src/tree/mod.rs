@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// Forgets a node whose blocks were given back.
+    /// Forgets a node that gave its blocks back.
     pub(crate) fn forget(&mut self, ptr: &NodePtr) {
         if let Some(c) = self.cache.get(&ptr.key())
             && c.crc == ptr.crc

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 const MAGIC: u32 = 0x444f_4e53;
 const HEAD: usize = 16;
 
-/// Where a node is and what its checksum is.
+/// The place and the checksum of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePtr {
     /// One run unless free space is fragmented. Never empty.
@@ -164,7 +164,7 @@ impl Node {
         NodePtr::decode(&mut Take::new(&self.value(i))).expect("checked when the node was parsed")
     }
 
-    /// The first row whose key is not below `key`.
+    /// The first row with a key that is not below `key`.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
         let p = self.prefix();
         let n = p.len().min(key.len());

@@ -13,7 +13,7 @@ use types::{OsdMap, PoolId};
 /// The name by which the application is known to pools.
 const APPLICATION: &str = "cephfs";
 
-/// What a pool is for.
+/// The use of a pool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Metadata,

@@ -29,7 +29,7 @@ struct Content {
     durable: Vec<u8>,
     /// What of the image is not synced: lengths by offset.
     dirty: BTreeMap<usize, usize>,
-    /// Who may use it.
+    /// The process that may use it.
     process: Process,
     /// The process dies at that sync from now.
     dies_in: Option<u64>,
@@ -37,7 +37,7 @@ struct Content {
     lie: Option<Lie>,
 }
 
-/// See the module.
+/// A file that loses in a crash what was not synced.
 #[derive(Clone, Default)]
 pub struct Disk(Arc<Mutex<Content>>);
 

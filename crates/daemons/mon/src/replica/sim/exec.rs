@@ -4,7 +4,7 @@
 //! then *one* timer fires, and the task that waited for it runs before anything else. So no task
 //! ever sees its timer fired and a message arrived at once: `tokio::select!` without `biased`,
 //! which the library has in places, would toss a coin there that the seed does not rule. Tasks that
-//! can go on are kept by number: `tokio::sync::watch` wakes those who wait in any order.
+//! can go on are kept by number: `tokio::sync::watch` wakes waiting tasks in any order.
 
 use super::rng::{Rng, mix};
 use std::cell::{Cell, RefCell};
@@ -49,10 +49,10 @@ struct Slot {
 
 type Key = (Duration, u64);
 
-/// A timer, and whose it is.
+/// A timer, and its task.
 type Pending = (Process, Arc<Mutex<Slot>>);
 
-/// See the module.
+/// The tasks, timers and time of a run.
 pub struct Exec {
     now: Cell<Duration>,
     pub rng: RefCell<Rng>,
@@ -143,7 +143,7 @@ impl Exec {
         self.numbers.get()
     }
 
-    /// The process whose task runs.
+    /// The process of the running task.
     pub fn current(&self) -> Process {
         self.current.get()
     }
@@ -173,7 +173,7 @@ impl Exec {
         self.bury();
     }
 
-    /// The same for the process whose task runs, in the middle of what it does.
+    /// The same for the process of the running task, in the middle of its work.
     pub fn die(&self, process: Process) {
         self.dead.borrow_mut().insert(process);
     }

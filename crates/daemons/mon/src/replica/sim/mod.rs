@@ -4,12 +4,13 @@
 //! Raft library, over redb. What is beside it is simulated: tasks and time ([`exec`], given to the
 //! library as its [`Runtime`]), disks that lose what was not synced ([`disk`]), a network that
 //! delays, reorders, doubles and loses calls and runs them after their callers gave up
-//! ([`network`]), hosts whose monitors die, stand still, lose their files, join and leave
+//! ([`network`]), hosts with monitors that die, stand still, lose their files, join and leave
 //! ([`world`]). Clients propose values and read; [`scenario`] draws what happens, then calm, and
-//! everybody must agree. [`oracle`] judges.
+//! all must agree. [`oracle`] judges.
 //!
 //! Of `monitor::quorum` only the pure part runs here (`wanted_change`); its loop is written again
-//! in [`world`], in short: when a leader is one, who is taken in, what changes the members.
+//! in [`world`], in short: when a leader is one, which member is taken in, what changes the
+//! members.
 //!
 //! A failing seed prints the line that replays it:
 //!
@@ -22,7 +23,7 @@
 //! *What is determined.* Everything that the hash of a run covers: which task goes on when, and
 //! every byte that is synced. The library's random numbers come from the seed. Two sources do not,
 //! and cannot be reached: the branch with which `tokio::select!` begins, and the order in which
-//! `tokio::sync::watch` wakes those who wait. [`exec`] sees to it that neither matters. A new
+//! `tokio::sync::watch` wakes waiting tasks. [`exec`] sees to it that neither matters. A new
 //! version of the library may bring another; then `the_same_seed_gives_the_same_run` fails.
 //!
 //! *What is not simulated.* Sockets and messages (a call is bytes, and arrives as such); a flush
@@ -43,7 +44,7 @@ pub use runtime::{Runtime, blocking};
 use scenario::{Report, Scenario, run};
 use world::Bug;
 
-/// Seeds that run when nobody says how many.
+/// Seeds that run by default.
 const DEFAULT: u64 = 60;
 
 fn number(name: &str) -> Option<u64> {

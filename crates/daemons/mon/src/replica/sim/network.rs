@@ -24,7 +24,7 @@ pub struct Net {
     pub late: Cell<u64>,
     pub lost: Cell<u64>,
     pub doubled: Cell<u64>,
-    /// Those who wait for what was lost.
+    /// Callers that wait for what was lost.
     waiting: RefCell<Vec<Reply>>,
 }
 
@@ -69,7 +69,7 @@ impl Net {
         }
     }
 
-    /// Whoever waits for what is lost waits until it gives up, or is told.
+    /// A caller that waits for what is lost waits until it gives up, or is told.
     fn lose(&self, world: &World, tell: Option<Reply>) {
         if let Some(tell) = tell.filter(|_| world.permille(700)) {
             self.waiting.borrow_mut().push(tell);

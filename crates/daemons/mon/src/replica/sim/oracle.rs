@@ -37,19 +37,19 @@ impl Machine for Journal {
 struct Fate {
     /// How often it was proposed.
     asked: u64,
-    /// Where it is, as who proposed it was told.
+    /// Where it is, as its proposer was told.
     told: Vec<usize>,
-    /// How often whoever proposed it was told that the member does not lead. That says nothing:
-    /// another may have the entry.
+    /// How often its proposer was told that the member does not lead. That says nothing: another
+    /// may have the entry.
     refused: u64,
 }
 
-/// See the module.
+/// What was proposed, acknowledged and seen, and what each member may therefore show.
 #[derive(Default)]
 pub struct Oracle {
     history: Vec<Bytes>,
     values: BTreeMap<Bytes, Fate>,
-    /// How much of the history was acknowledged or seen: whoever reads sees as much.
+    /// How much of the history was acknowledged or seen: each later read sees as much.
     floor: usize,
     pub answered: u64,
     pub reads: u64,
@@ -75,12 +75,12 @@ impl Oracle {
         );
     }
 
-    /// Somebody is about to propose a value.
+    /// A value is about to be proposed.
     pub fn asked(&mut self, value: &Bytes) {
         self.values.entry(value.clone()).or_default().asked += 1;
     }
 
-    /// Somebody was told that a value is there.
+    /// A proposer was told that a value is there.
     pub fn acknowledged(&mut self, value: &Bytes, n: usize) {
         assert_eq!(self.history.get(n), Some(value), "what was acknowledged is not in the history");
         self.values.entry(value.clone()).or_default().told.push(n);
@@ -88,17 +88,17 @@ impl Oracle {
         self.answered += 1;
     }
 
-    /// Somebody was told that the member does not lead.
+    /// A proposer was told that the member does not lead.
     pub fn refused(&mut self, value: &Bytes) {
         self.values.entry(value.clone()).or_default().refused += 1;
     }
 
-    /// How much whoever begins to read now has to see.
+    /// How much a read that begins now has to see.
     pub fn floor(&self) -> usize {
         self.floor
     }
 
-    /// Somebody who began to read when the floor was there saw so much.
+    /// A read that began when the floor was there saw so much.
     pub fn read(&mut self, floor: usize, saw: usize) {
         assert!(
             saw >= floor,
@@ -113,7 +113,7 @@ impl Oracle {
         self.history.len()
     }
 
-    /// At the end. How many values are there that nobody was told of, and how many that were
+    /// At the end. How many values are there that no proposer was told of, and how many that were
     /// refused each time.
     pub fn judge(&self) -> (u64, u64) {
         let mut places: BTreeMap<&Bytes, Vec<usize>> = BTreeMap::new();

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// See the module.
+/// The library's runtime, over the tasks and timers of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Runtime;
 

@@ -1,4 +1,4 @@
-//! A run: a group is founded, clients ask, faults happen; then calm, and everybody must agree.
+//! A run: a group is founded, clients ask, faults happen; then calm, and all members must agree.
 
 use super::disk;
 use super::exec::{Exec, WORLD, sleep};
@@ -294,9 +294,9 @@ async fn settle(world: &Rc<World>) {
     }
 }
 
-/// The leader loses its followers one after the other, and they do not lose each other: whoever
-/// lost it first is ready to stand when the last one may vote. It has everything that the last one
-/// has if nobody writes meanwhile.
+/// The leader loses its followers one after the other, and they do not lose each other: the one
+/// that lost it first is ready to stand when the last one may vote. It has everything that the last
+/// one has if there are no writes meanwhile.
 async fn depose(world: &Rc<World>) {
     settle(world).await;
     let Some(leader) = world.leader() else { return };
@@ -383,7 +383,7 @@ fn forget_unlisted(world: &Rc<World>) {
     }
 }
 
-/// Everything works again; then everybody must agree before long.
+/// Everything works again; then all members must agree before long.
 async fn calm(world: &Rc<World>) {
     world.tell(|| "calm".into());
     world.calm.set(true);
@@ -395,7 +395,7 @@ async fn calm(world: &Rc<World>) {
         world.collect_dead();
         let names: Vec<String> = world.hosts.borrow().keys().cloned().collect();
         for name in &names {
-            // Nobody dies any more.
+            // No member dies any more.
             if let Some((process, _)) = world.replica(name) {
                 world.exec.freeze(process, false);
             }

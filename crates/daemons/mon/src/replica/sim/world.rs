@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a monitor looks at its part; how long a new leader has to catch up; how often who has
-/// no group asks for one: as in `monitor::quorum`.
+/// How often a monitor looks at its part; how long a new leader has to catch up; how often a member
+/// without a group asks for one: as in `monitor::quorum`.
 const LOOK: Duration = Duration::from_millis(250);
 const FIRST_CHANGES: Duration = Duration::from_secs(5);
 const JOIN_PAUSE: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ pub enum Bug {
     LongLease,
     /// A member that lost its file comes back under the number that it had.
     SameNumber,
-    /// What is for a member that is gone is answered by who has its name now.
+    /// What is for a member that is gone is answered by the one that has its name now.
     AnyoneAnswers,
 }
 
@@ -63,7 +63,7 @@ pub struct Host {
     pub up: Option<Up>,
 }
 
-/// See the module.
+/// The members, their hosts, network and clients, and the time.
 pub struct World {
     pub exec: Rc<Exec>,
     pub rng: RefCell<Rng>,
@@ -248,7 +248,7 @@ impl World {
         hosts.get_mut(name)?.up.as_mut().filter(|u| u.process == process).map(f)
     }
 
-    /// Who decides, of those that go on.
+    /// The member that decides, of those that go on.
     pub fn leader(&self) -> Option<String> {
         let hosts = self.hosts.borrow();
         let leads = |h: &Host| {
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// Whether somebody leads, and every listed monitor has a vote, and nobody else is a member.
+    /// Whether a member leads, every listed monitor has a vote, and no other is a member.
     pub fn is_whole(&self) -> bool {
         let Some((_, leader)) = self.leader().and_then(|n| self.replica(&n)) else { return false };
         let members = leader.members();
@@ -429,7 +429,7 @@ impl World {
         self.up(name, process, |up| up.changing = false);
     }
 
-    /// A leader reaches nobody but the newcomer: nobody else will know that it was admitted.
+    /// A leader reaches only the newcomer: no other will know that it was admitted.
     fn cut_off_with(&self, leader: &str, new: &str) {
         self.mark("leader cut off while it admitted");
         self.holds.set(self.exec.now() + self.millis(0, 10_000));
