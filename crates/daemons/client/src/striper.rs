@@ -142,7 +142,7 @@ impl Layout {
 
     /// The end of the file up to which an object reaches that has `length` bytes; the inverse of
     /// [`Self::locate`] for its last byte.
-    fn end_of(&self, object: u64, length: u64) -> u64 {
+    pub fn end_of(&self, object: u64, length: u64) -> u64 {
         let Some(last) = length.checked_sub(1) else { return 0 };
         let (unit, count) = (u64::from(self.stripe_unit), u64::from(self.stripe_count));
         let (set, column) = (object / count, object % count);

@@ -1,14 +1,24 @@
-//! The metadata server of a file system, as a daemon.
+//! The metadata server of a file system, as a daemon: it runs the core of the crate `mds`.
 //!
 //! * [`Server`]: its session with the monitors, beacons, and the state that the map gives it.
-//! * `state`: which state it asks for next.
+//!   `state`: which state it asks for next.
+//! * `rank`: the core with what carries its actions out. `rank::load`: how it begins, and in what
+//!   form it is left; `rank::work`: reads, writes, the log; `rank::sessions`: clients.
+//! * `store`: objects. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
+//! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket.
 //!
 //! `docs/decisions/0023-metadata-server-daemon.md` says why it is so, and what is not there.
 
 #![forbid(unsafe_code)]
 
+mod at_rest;
+pub mod commands;
+mod convert;
+mod rank;
+mod rights;
 mod server;
 mod state;
+mod store;
 
 pub use server::{Ended, Options, Server, StartError};
 pub use state::compat;

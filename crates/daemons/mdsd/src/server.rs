@@ -1,11 +1,13 @@
 //! The server's session with the monitors: beacons out, maps in.
 
+use crate::commands;
+use crate::rank::Rank;
 use crate::state::{self, Progress};
 use auth::{RotatingKeyRing, ServiceAuth};
 use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
 use conf::Config;
 use denc::Decode;
-use messages::{MdsBeacon, MdsMapMsg, Paxos, Payload};
+use messages::{Command, CommandReply, MdsBeacon, MdsMapMsg, Paxos, Payload};
 use msgr::{
     BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
     PolicySet, ReceiveGuard,
@@ -19,10 +21,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use types::fsmap::{MdsMap, MdsState};
-use types::{EntityName, EntityType};
+use types::{EntityName, EntityType, Utime};
 
 /// How long the monitors may take for a first session, and for a place in the map.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a stop may take to bring everything to its place at rest. The log has what is left.
+const FLUSH_WITHIN: Duration = Duration::from_secs(10);
+/// Messages of one client that are not answered, in bytes: the server reads no further then.
+const UNANSWERED_BYTES: usize = 16 << 20;
 
 /// How to start a metadata server.
 pub struct Options {
@@ -88,6 +94,14 @@ pub(crate) struct Inner {
     /// The state has changed, or the server has ended.
     changed: Notify,
     ended: RefCell<Option<Ended>>,
+    rank: RefCell<Option<Rc<Rank>>>,
+    pub began: Instant,
+}
+
+pub(crate) fn wall_clock() -> Utime {
+    Utime::from_duration(
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
+    )
 }
 
 /// Passes on what the monitors send.
@@ -135,8 +149,19 @@ struct Sessions(RefCell<Weak<Inner>>);
 
 impl Dispatcher for Sessions {
     fn on_message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
-        tracing::debug!("{}: message of type {}", conn.peer_name(), message.msg_type);
-        drop(guard);
+        let Some(s) = self.0.borrow().upgrade() else { return };
+        if message.msg_type == Command::TYPE {
+            return s.tell(conn, &message);
+        }
+        // Sessions are known by the id that the client has proved to have.
+        let claimed = u64::try_from(conn.peer_name().num).ok();
+        if conn.peer_type() != EntityType::CLIENT || claimed != Some(conn.global_id()) {
+            tracing::warn!("{} is not what it says: closed", conn.peer_name());
+            return conn.mark_down();
+        }
+        if let Some(rank) = s.rank() {
+            rank.message(conn, message, guard);
+        }
     }
 }
 
@@ -161,7 +186,7 @@ impl Server {
                 nonce,
                 policies: PolicySet::new(Policy::stateless_server())
                     .with(EntityType::CLIENT, Policy::stateful_server()),
-                limits: Limits::default(),
+                limits: Limits { receive_unreleased: UNANSWERED_BYTES, ..Limits::default() },
                 server_auth: Some(auth.clone()),
                 client_auth: mon.auth().clone(),
             },
@@ -198,6 +223,8 @@ impl Server {
             urgent: Notify::new(),
             changed: Notify::new(),
             ended: RefCell::default(),
+            rank: RefCell::default(),
+            began: Instant::now(),
         });
         *sessions.0.borrow_mut() = Rc::downgrade(&inner);
         inner.apply_auth_settings();
@@ -232,12 +259,21 @@ impl Server {
 
     /// Runs a command of the admin socket: (code, status, output).
     pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        let _ = json;
-        (-types::Errno::EOPNOTSUPP.0, "not served".into(), vec![])
+        let answer = commands::run(&self.inner, &[json.to_owned()]).await;
+        let (code, status, output) = commands::parts(answer);
+        (code, status, output.to_vec())
     }
 
     /// Stops: what is changed goes to its place at rest, and the server leaves the map.
     pub async fn shutdown(&self) {
+        if let Some(rank) = self.inner.rank()
+            && !tokio::time::timeout(FLUSH_WITHIN, rank.flush()).await.unwrap_or(false)
+        {
+            tracing::warn!(
+                "mds.{}: the log is left as it is: only this server's successors can read it",
+                self.inner.name
+            );
+        }
         self.inner.leave();
     }
 }
@@ -266,6 +302,56 @@ async fn beacons(inner: Weak<Inner>) {
 impl Inner {
     pub fn mon(&self) -> &MonClient {
         self.rados.mon()
+    }
+
+    /// The newest map.
+    pub fn map(&self) -> Rc<MdsMap> {
+        self.map.borrow().clone()
+    }
+
+    /// What the map says of this server.
+    pub fn state(&self) -> Option<MdsState> {
+        self.state.get()
+    }
+
+    /// What it asks for.
+    pub fn want(&self) -> MdsState {
+        self.want.get()
+    }
+
+    /// The rank that it holds.
+    pub fn rank(&self) -> Option<Rc<Rank>> {
+        self.rank.borrow().clone()
+    }
+
+    /// Waits until the map gives the server this state or a later one. False if that will not be.
+    pub async fn reached(&self, state: MdsState) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            if self.ended.borrow().is_some() {
+                return false;
+            }
+            if self.state.get().is_some_and(|s| s >= state) {
+                return true;
+            }
+            changed.await;
+        }
+    }
+
+    /// A command of `ceph tell`.
+    fn tell(self: &Rc<Self>, conn: &Rc<Connection>, message: &Message) {
+        let (inner, conn, tid) = (self.clone(), conn.clone(), message.tid);
+        let Ok(command) = Command::decode(message) else { return conn.mark_down() };
+        tokio::task::spawn_local(async move {
+            let answer = match commands::may_tell(&conn) {
+                true => commands::run(&inner, &command.cmd).await,
+                false => Err(commands::denied()),
+            };
+            let (result, status, output) = commands::parts(answer);
+            let mut message = CommandReply { result, status, output }.encode(conn.features());
+            message.tid = tid;
+            conn.send(message);
+        });
     }
 
     fn apply_auth_settings(&self) {
@@ -330,13 +416,47 @@ impl Inner {
             return;
         };
         self.mon().got("mdsmap", map.epoch.0.into());
-        self.map.replace(Rc::new(map));
+        let map = Rc::new(map);
+        self.map.replace(map.clone());
         let before = self.state.replace(Some(info.state));
         if before != Some(info.state) {
             tracing::info!("mds.{}: rank {} {}", self.name, info.rank, info.state);
         }
+        if info.rank >= 0 && info.state != MdsState::STANDBY_REPLAY {
+            match (info.rank, self.rank()) {
+                (0, None) => {
+                    let rank = Rank::start(self, &map, 0);
+                    self.rank.replace(Some(rank));
+                }
+                (0, Some(rank)) => rank.take_map(&map),
+                (other, _) => {
+                    return self.end(format!(
+                        "the server was given rank {other}, and serves rank 0 only: set max_mds to 1"
+                    ));
+                }
+            }
+        }
+        if info.state == MdsState::STOPPING && before != Some(MdsState::STOPPING) {
+            let inner = self.clone();
+            tokio::task::spawn_local(async move { inner.stop_rank().await });
+        }
         self.ask();
         self.changed.notify_waiters();
+    }
+
+    /// Gives the rank up: sessions end, and all goes to its place at rest.
+    async fn stop_rank(&self) {
+        let Some(rank) = self.rank() else { return };
+        rank.end_sessions();
+        if rank.flush().await {
+            self.set_progress(Progress::Stopped);
+        }
+    }
+
+    /// Notes how far the work for the rank is.
+    pub fn set_progress(&self, progress: Progress) {
+        self.progress.set(self.progress.get().max(progress));
+        self.ask();
     }
 
     /// Asks for the state that follows.
@@ -353,6 +473,9 @@ impl Inner {
     pub fn end(&self, why: String) {
         tracing::warn!("mds.{}: {why}", self.name);
         self.ended.borrow_mut().get_or_insert(Ended(why));
+        if let Some(rank) = self.rank() {
+            rank.close();
+        }
         self.changed.notify_waiters();
     }
 
@@ -360,6 +483,9 @@ impl Inner {
     fn leave(&self) {
         self.ended.borrow_mut().get_or_insert(Ended("the server was stopped".to_owned()));
         self.urgent.notify_one();
+        if let Some(rank) = self.rank.take() {
+            rank.close();
+        }
         self.messenger.shutdown();
         self.rados.shutdown();
     }

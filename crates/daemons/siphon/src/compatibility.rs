@@ -72,6 +72,21 @@ pub fn run() -> Result<()> {
     table("Manager commands", "`ceph COMMAND`, served by the manager.", &mgr);
     let osd = rows([osd::admin::COMMANDS], |_| None);
     table("OSD commands", "`ceph tell osd.N COMMAND` and `ceph daemon osd.N COMMAND`.", &osd);
+    let mds = rows([mdsd::commands::COMMANDS], |why| *why);
+    table(
+        "Metadata server commands",
+        "`ceph tell mds.NAME COMMAND` and `ceph daemon mds.NAME COMMAND`, served by `siphon mds`.",
+        &mds,
+    );
+    let fs: Vec<(String, bool, String)> = mdsd::commands::PARTS
+        .iter()
+        .map(|(name, there, text)| ((*name).to_owned(), *there, (*text).to_owned()))
+        .collect();
+    table(
+        "File systems",
+        "What the metadata server of `siphon mds` has. Ceph's own `ceph-mds` runs on Siphon, too.",
+        &fs,
+    );
     let mclock = |name: &str| {
         name.starts_with("osd_mclock_")
             || name.starts_with("osd_op_queue")

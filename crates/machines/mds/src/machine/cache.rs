@@ -328,13 +328,17 @@ impl Mds {
         let gone = inode.ranges.keys().any(|c| !self.sessions.contains_key(c));
         let stray = inode.nlink == 0;
         let truncating = inode.truncate_pending > 0;
+        if inode.quota.is_set() {
+            self.with_quota.insert(ino);
+        }
         self.nodes.insert(ino, Node::new(inode, parent, batch));
         self.attach_claims(ino);
-        if gone {
-            self.recover_size(ino);
-        }
+        // What was cut off must be gone before it is looked how far the data goes.
         if truncating {
             self.trim_data(ino);
+        }
+        if gone {
+            self.recover_size(ino);
         }
         if stray && !ino.is_system() {
             self.purgeable.insert(ino);
@@ -462,6 +466,7 @@ impl Mds {
             d.dropped += 1;
             if let Link::Primary(ino) = link {
                 self.nodes.remove(&ino);
+                self.with_quota.remove(&ino);
                 self.dirs.remove(&DirFrag::whole(ino));
             }
         }

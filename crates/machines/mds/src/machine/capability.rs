@@ -318,7 +318,9 @@ impl Mds {
         let dir = node.parent.as_ref().map(|(d, _)| *d);
         if let Some(room) = dir.and_then(|d| self.room_below(d)) {
             let fits = size.saturating_add(room).div_ceil(period).saturating_mul(period);
-            new = new.min(fits.max(size));
+            // A client that waits for room that it asked for does not look at quotas again: it gets
+            // that, and no more. It looks before the next write.
+            new = new.min(fits.max(size)).max(want.min(self.conf.max_file_size));
         }
         if new <= old || (want <= old && old > size) {
             return false;
@@ -349,10 +351,16 @@ impl Mds {
         if cap.id != id {
             return;
         }
+        let kept = kept & cap.issued();
         cap.asked.retain(|(asked, _)| *asked > seq);
         // An older word does not know of what was granted since.
         if seq == cap.seq {
             cap.pending &= kept | caps::PIN;
+        }
+        // A client may have seen that it was asked, and still use what it was asked for: what it
+        // says that it has counts as issued until it says that it has less.
+        if kept & !cap.pending != 0 {
+            cap.asked.insert(0, (seq, kept));
         }
         if cap.asked.is_empty() {
             cap.late_since = None;
@@ -623,7 +631,9 @@ impl Mds {
         if let Some(dir) = parent {
             self.account(dir, change, stamp);
         }
-        if node_has_dead_writer(self, ino) {
+        if self.truncating.contains(&ino) {
+            self.trim_data(ino);
+        } else if node_has_dead_writer(self, ino) {
             self.recover_size(ino);
         }
         self.judge.insert(ino);

@@ -122,6 +122,8 @@ pub struct Mds {
     places: FxHashMap<Ino, (Ino, Name)>,
     /// Places at which an inode was not found.
     misplaced: FxHashMap<Ino, (Ino, Name)>,
+    /// Directories with quotas, and perhaps some that had one.
+    with_quota: BTreeSet<Ino>,
     queue: VecDeque<(DirFrag, Name)>,
     fetches: BTreeMap<Token, (Fetch, Vec<OpId>)>,
     fetching: BTreeMap<Fetch, Token>,
@@ -207,6 +209,7 @@ impl Mds {
             dirs: FxHashMap::default(),
             places: FxHashMap::default(),
             misplaced: FxHashMap::default(),
+            with_quota: BTreeSet::new(),
             queue: VecDeque::new(),
             fetches: BTreeMap::new(),
             fetching: BTreeMap::new(),
@@ -301,6 +304,31 @@ impl Mds {
     /// What a client was issued of an inode, with what was asked back and is not yet given back.
     pub fn issued(&self, ino: Ino, client: ClientId) -> u32 {
         self.nodes.get(&ino).and_then(|n| n.caps.get(&client)).map_or(0, |c| c.issued())
+    }
+
+    /// Whether a client has a session.
+    pub fn has_session(&self, client: ClientId) -> bool {
+        self.sessions.contains_key(&client)
+    }
+
+    /// Whether a client of the server before this one is waited for.
+    pub fn waits_for(&self, client: ClientId) -> bool {
+        matches!(&self.phase, Phase::Reconnect(waiting) if waiting.contains(&client))
+    }
+
+    /// Files of which new files may be in these pools from now on.
+    pub fn set_data_pools(&mut self, pools: Vec<i64>) {
+        self.conf.data_pools = pools;
+    }
+
+    /// Inodes in memory.
+    pub fn cached_inodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Batches of the log that a successor would read.
+    pub fn log_batches(&self) -> u64 {
+        (self.log.sealed.0 + 1).saturating_sub(self.log.first.0)
     }
 
     /// Takes in what happened at the time `now`.

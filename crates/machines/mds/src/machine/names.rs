@@ -139,7 +139,8 @@ impl Mds {
             }
         }
         let mut layout = None;
-        if kind == mode::FILE {
+        // Of what is no directory, the layout says where its backtrace is, too.
+        if kind != mode::DIR {
             let base = self.layout_of(dir).unwrap_or_default();
             layout = Some(self.with_hints(base, hints)?);
         }

@@ -2,7 +2,7 @@
 //! exact at any time.
 
 use super::{Exec, Mds};
-use crate::types::{Ino, Inode, NestStat, Quota, Space};
+use crate::types::{ClientId, Ino, Inode, NestStat, Quota, Space};
 use types::Utime;
 
 /// What an inode adds to the directory that it lives in.
@@ -121,6 +121,28 @@ impl Mds {
             }
             at = node.parent.as_ref()?.0;
         }
+    }
+
+    /// The directories with quotas from an inode up, and the root, as far as they are in memory.
+    pub fn realms(&self, ino: Ino) -> Vec<Ino> {
+        let (mut realms, mut at) = (Vec::new(), Some(ino));
+        while let Some((ino, node)) = at.and_then(|a| Some((a, self.nodes.get(&a)?))) {
+            if node.inode.quota.is_set() && ino != Ino::ROOT {
+                realms.push(ino);
+            }
+            at = node.parent.as_ref().map(|(d, _)| *d);
+        }
+        realms.push(Ino::ROOT);
+        realms
+    }
+
+    /// Directories with quotas that are in memory: limits, what they hold, and clients that have
+    /// them.
+    pub fn quota_roots(&self) -> Vec<(Ino, Quota, NestStat, Vec<ClientId>)> {
+        let with = self.with_quota.iter().filter_map(|ino| Some((*ino, self.nodes.get(ino)?)));
+        with.filter(|(_, n)| n.inode.quota.is_set())
+            .map(|(ino, n)| (ino, n.inode.quota, n.inode.rstat, n.caps.keys().copied().collect()))
+            .collect()
     }
 
     /// How many bytes may still be written below a directory; none if there is no limit.

@@ -51,6 +51,7 @@ impl Mds {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.inode.quota = quota;
             }
+            self.with_quota.insert(ino);
         } else if name == "ceph.dir.subvolume" {
             let on = value.is_some_and(|v| number(v).is_ok_and(|n| n != 0));
             self.set_subvolume(ino, on)?;

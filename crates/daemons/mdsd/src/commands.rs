@@ -1,0 +1,418 @@
+//! `ceph tell mds.NAME` and `ceph daemon mds.NAME`.
+
+use crate::rank::Rank;
+use crate::server::Inner;
+use bytes::Bytes;
+use command::{Args, Command, Format, Refusal, Reply, Shape, flags};
+use msgr::Connection;
+use serde_json::{Map, Value, json};
+use std::rc::Rc;
+use std::time::Duration;
+use types::Errno;
+
+/// The answer to a command.
+pub type Answer = Result<Reply, Refusal>;
+
+/// Why a command is not served, or nothing.
+pub type Why = Option<&'static str>;
+
+const fn yes(signature: &'static str, perm: &'static str, help: &'static str) -> Command<Why> {
+    Command { signature, help, module: "mds", perm, flags: flags::NONE, handler: None }
+}
+
+const fn no(signature: &'static str, why: &'static str) -> Command<Why> {
+    Command {
+        signature,
+        help: why,
+        module: "mds",
+        perm: "rw",
+        flags: flags::NONE,
+        handler: Some(why),
+    }
+}
+
+/// All commands.
+pub static COMMANDS: &[Command<Why>] = &[
+    yes("cache status", "r", "Show how much is in the cache."),
+    yes("client evict name=filters,type=CephString,n=N,req=false", "rw", "See session evict."),
+    yes("client ls name=filters,type=CephString,n=N,req=false", "r", "See session ls."),
+    yes("config diff", "r", "Show what differs from the defaults."),
+    yes("config get name=var,type=CephString", "r", "Show one option."),
+    yes(
+        "config set name=var,type=CephString name=val,type=CephString,n=N",
+        "rw",
+        "Set an option until the next start.",
+    ),
+    yes("config show", "r", "Show all options."),
+    yes("damage ls", "r", "List what could not be read."),
+    yes("damage rm name=damage_id,type=CephInt", "rw", "Forget an entry of damage ls."),
+    yes("dump_blocked_ops", "r", "Show requests that wait for more than 30 seconds."),
+    yes("dump_ops_in_flight", "r", "Show requests that have no answer."),
+    yes("flush journal", "rw", "Bring all changes to their place at rest."),
+    yes("get_command_descriptions", "r", "List the commands."),
+    yes("help", "r", "List the commands."),
+    yes("log flush", "r", "Write log entries to the log file."),
+    yes("ops", "r", "Show requests that have no answer."),
+    yes("perf dump", "r", "Show counters."),
+    yes("perf schema", "r", "Describe the counters."),
+    yes(
+        "session evict name=filters,type=CephString,n=N,req=false",
+        "rw",
+        "End sessions, and have the OSDs refuse their clients.",
+    ),
+    yes("session kill name=session_id,type=CephString", "rw", "See session evict."),
+    yes("session ls name=filters,type=CephString,n=N,req=false", "r", "List sessions."),
+    yes("status", "r", "Show the server's state."),
+    yes("version", "r", "Show the version."),
+    no(
+        "cache drop name=timeout,type=CephInt,range=0,req=false",
+        "Memory is bounded by mds_cache_memory_limit.",
+    ),
+    no(
+        "dirfrag split name=path,type=CephString,req=true name=frag,type=CephString,req=true name=bits,type=CephInt,req=true",
+        "Directories are not split.",
+    ),
+    no(
+        "dump tree name=root,type=CephString,req=true name=depth,type=CephInt,req=false",
+        "The cache cannot be shown as a tree.",
+    ),
+    no("export dir name=path,type=CephString name=rank,type=CephInt", "There is one rank."),
+    no("force_readonly", "The server cannot be made read-only."),
+    no("get subtrees", "There is one rank."),
+    no("scrub abort", "There is no scrub."),
+    no(
+        "scrub start name=path,type=CephString name=scrubops,type=CephChoices,strings=force|recursive|repair,n=N,req=false name=tag,type=CephString,req=false",
+        "There is no scrub: a stock server can take the rank over for one.",
+    ),
+    no("scrub status", "There is no scrub."),
+];
+
+/// Parts of file systems: whether they are there, and what is to be known.
+pub static PARTS: &[(&str, bool, &str)] = &[
+    ("locks", true, "`flock` and `fcntl`; they survive a takeover."),
+    ("layouts", true, "`ceph.file.layout` and `ceph.dir.layout`, pools by name and number."),
+    (
+        "names and attributes",
+        true,
+        "All operations of 16.2 on files, directories, links and special files; extended attributes.",
+    ),
+    (
+        "quotas",
+        true,
+        "`ceph.quota`; a writer that does not know yet what others wrote may pass one.",
+    ),
+    (
+        "takeover",
+        true,
+        "A server that waits takes the rank over; clients keep their sessions, open files and locks.",
+    ),
+    ("takeover by and from `ceph-mds`", true, "After a flush; see docs/decisions/0023."),
+    ("capabilities for a path, a user or a network", false, "The session is refused."),
+    ("client statistics", false, "`fs perf stats` shows nothing."),
+    ("inline data", false, "Files that have some cannot be read."),
+    ("several ranks", false, "A server that is given a rank above 0 leaves it."),
+    ("snapshots", false, "Making one is refused; lists of snapshots are empty."),
+    ("split directories", false, "Directories that a stock server split cannot be read."),
+    ("standby-replay", false, "A server in this state only waits."),
+];
+
+/// Requests are blocked after this time (Ceph: `mds_op_complaint_time`).
+const BLOCKED_AFTER: Duration = Duration::from_secs(30);
+
+/// Whether a connection may give commands.
+pub(crate) fn may_tell(conn: &Connection) -> bool {
+    let caps = conn.auth_caps();
+    caps.allow_all
+        || caps.text.parse::<auth::caps::MdsCap>().is_ok_and(|c| {
+            c.grants.iter().any(|g| g.spec == "*" && g.path.is_none() && g.fs_name.is_none())
+        })
+}
+
+/// What others are answered.
+pub(crate) fn denied() -> Refusal {
+    Refusal::new(Errno::EACCES, "access denied: commands need the mds capability \"allow *\"")
+}
+
+/// An answer as code, status and output.
+pub(crate) fn parts(answer: Answer) -> (i32, String, Bytes) {
+    match answer {
+        Ok(r) => (0, r.status, r.data),
+        Err(r) => (-r.errno.0, r.message, r.data),
+    }
+}
+
+/// Runs a command.
+pub(crate) async fn run(server: &Rc<Inner>, pieces: &[String]) -> Answer {
+    let args = Args::parse(pieces)?;
+    let shape = Shape::of(&args)?;
+    Ok(shape.apply(serve(server, &args).await?))
+}
+
+fn find(prefix: &str) -> Option<&'static Command<Why>> {
+    COMMANDS.iter().find(|c| c.prefix() == prefix)
+}
+
+async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
+    let prefix = args.prefix();
+    let Some(command) = find(prefix) else {
+        return Err(Refusal::invalid(format!("unknown command {prefix:?}: `help` lists all")));
+    };
+    if let Some(why) = command.handler {
+        return Err(Refusal::unsupported(format!("{prefix}: {why}")));
+    }
+    args.validate(&command::Signature::parse(command.signature))?;
+    let rank =
+        || server.rank().ok_or_else(|| Refusal::new(Errno::EINVAL, "the server holds no rank"));
+    let value = match prefix {
+        "get_command_descriptions" => command::describe_all(COMMANDS),
+        "help" => {
+            let each = COMMANDS.iter().map(|c| (c.prefix().to_owned(), c.help.into()));
+            each.collect::<Map<_, _>>().into()
+        }
+        "version" => {
+            json!({"version": types::version::SHORT, "release": types::version::RELEASE, "release_type": "stable"})
+        }
+        "status" => status(server),
+        "config show" => {
+            let conf = server.conf.borrow();
+            let each = conf::schema::all()
+                .into_iter()
+                .map(|o| (o.name.to_owned(), conf.str(o.name).into()));
+            each.collect::<Map<_, _>>().into()
+        }
+        "config diff" => {
+            let conf = server.conf.borrow();
+            let each = conf.changed().map(|(n, _, v)| (n.to_string(), v.into()));
+            each.collect::<Map<_, _>>().into()
+        }
+        "config get" => {
+            let conf = server.conf.borrow();
+            let name = args.req("var");
+            let (value, _) =
+                conf.lookup(name).map_err(|e| Refusal::new(Errno::ENOENT, e.to_string()))?;
+            json!({name: value.to_string()})
+        }
+        "config set" => {
+            let name = args.req("var");
+            server
+                .conf
+                .borrow_mut()
+                .set(conf::effective::Source::Override, name, &args.strs("val").join(" "))
+                .map_err(|e| Refusal::invalid(e.to_string()))?;
+            json!({"success": format!("{name} is set")})
+        }
+        "log flush" => return Ok(Reply::empty()),
+        "perf dump" => perf(server),
+        "perf schema" => schema(),
+        "session ls" | "client ls" => sessions(&*rank()?, args)?,
+        "session evict" | "client evict" | "session kill" => {
+            let rank = rank()?;
+            let ids = match args.str("session_id") {
+                Some(id) => vec![number(id.trim_start_matches("client."))?],
+                None => chosen(&rank, &filters(args, true)?),
+            };
+            for id in ids {
+                rank.evict(id);
+            }
+            return Ok(Reply::empty());
+        }
+        "ops" | "dump_ops_in_flight" => ops(&*rank()?, Duration::ZERO),
+        "dump_blocked_ops" => ops(&*rank()?, BLOCKED_AFTER),
+        "cache status" => {
+            let (entries, inodes) =
+                rank()?.look(|c| (c.cached_entries(), c.cached_inodes())).unwrap_or((0, 0));
+            let bytes = entries as u64 * crate::rank::ENTRY_BYTES;
+            json!({"pool": {"items": entries + inodes, "bytes": bytes}})
+        }
+        "flush journal" => {
+            if !rank()?.flush().await {
+                return Err(Refusal::new(Errno::EAGAIN, "the rank is not loaded, or goes"));
+            }
+            json!({"message": "", "return_code": 0})
+        }
+        "damage ls" => {
+            let rank = rank()?;
+            let damage = rank.damage.borrow();
+            let each = damage.iter().map(|(id, (ino, why))| {
+                json!({"damage_type": "inode", "id": id, "ino": ino.0, "why": why})
+            });
+            Value::Array(each.collect())
+        }
+        "damage rm" => {
+            let id = args.int("damage_id").and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
+            rank()?.damage.borrow_mut().remove(&id);
+            return Ok(Reply::empty());
+        }
+        _ => return Err(Refusal::unsupported(prefix.to_owned())),
+    };
+    let format = Format::of(args);
+    let format = if format == Format::Plain { Format::JsonPretty } else { format };
+    Ok(Reply::data(format.json(&value)))
+}
+
+fn status(server: &Inner) -> Value {
+    let map = server.map();
+    let gid = server.mon().global_id();
+    let info = map.mds_info.get(&gid);
+    let state = info.map_or("up:boot", |i| i.state.name());
+    json!({
+        "cluster_fsid": server.mon().fsid().map(|f| f.to_string()).unwrap_or_default(),
+        "whoami": info.map_or(-1, |i| i.rank),
+        "id": gid,
+        "want_state": server.want().name(),
+        "state": state,
+        "fs_name": if map.enabled { map.fs_name.as_str() } else { "" },
+        "mdsmap_epoch": map.epoch.0,
+        "osdmap_epoch": server.rados.objecter().map().map_or(0, |m| m.epoch.0),
+        "osdmap_epoch_barrier": server.rank().map_or(0, |r| r.barrier().0),
+        "uptime": server.began.elapsed().as_secs_f64(),
+    })
+}
+
+/// Names, what they count, and the values.
+fn counters(server: &Inner) -> Vec<(&'static str, &'static str, u64)> {
+    let rank = server.rank();
+    let core = |f: fn(&mds::Mds) -> u64| rank.as_ref().and_then(|r| r.look(f)).unwrap_or(0);
+    let own = |f: fn(&Rank) -> u64| rank.as_deref().map_or(0, f);
+    vec![
+        ("reply", "Requests that were answered", own(|r| r.answers.get())),
+        ("inodes", "Inodes in the cache", core(|c| c.cached_inodes() as u64)),
+        ("dentries", "Entries in the cache", core(|c| c.cached_entries() as u64)),
+        ("dirty", "Entries that are not at rest", core(|c| c.dirty_entries() as u64)),
+        ("log_batches", "Batches of the log that a successor reads", core(|c| c.log_batches())),
+        ("sessions", "Sessions of clients", own(|r| r.clients.borrow().len() as u64)),
+        ("requests", "Requests without an answer", own(|r| r.in_flight().len() as u64)),
+    ]
+}
+
+fn perf(server: &Inner) -> Value {
+    let each = counters(server).into_iter().map(|(name, _, value)| (name.to_owned(), value.into()));
+    json!({"mds": each.collect::<Map<_, _>>()})
+}
+
+fn schema() -> Value {
+    let names = ["reply", "inodes", "dentries", "dirty", "log_batches", "sessions", "requests"];
+    let each = names.iter().map(|name| {
+        let kind = if *name == "reply" { 10 } else { 2 };
+        let value = json!({
+            "type": kind, "metric_type": if kind == 10 { "counter" } else { "gauge" },
+            "value_type": "integer", "description": name, "nick": "", "priority": 5, "units": "none",
+        });
+        ((*name).to_owned(), value)
+    });
+    json!({"mds": each.collect::<Map<_, _>>()})
+}
+
+fn number(text: &str) -> Result<u64, Refusal> {
+    let parsed = text.parse();
+    parsed.map_err(|_| Refusal::invalid(format!("{text:?} is no session: a number was expected")))
+}
+
+/// Filters of sessions: `id=N`, `state=S`, `auth_name=N`, `client_metadata.KEY=V`, or a number.
+fn filters(args: &Args, needed: bool) -> Result<Vec<(String, String)>, Refusal> {
+    let mut found = Vec::new();
+    for text in args.strs("filters") {
+        match text.split_once('=') {
+            Some((key, value))
+                if ["id", "state", "auth_name", "reconnecting"].contains(&key)
+                    || key.starts_with("client_metadata.") =>
+            {
+                if key == "id" && value != "*" {
+                    number(value)?;
+                }
+                found.push((key.to_owned(), value.to_owned()));
+            }
+            Some(_) => return Err(Refusal::invalid(format!("invalid filter {text:?}"))),
+            None => {
+                number(&text)?;
+                found.push(("id".to_owned(), text));
+            }
+        }
+    }
+    if needed && found.is_empty() {
+        return Err(Refusal::invalid("expected a filter, such as id=4305"));
+    }
+    Ok(found)
+}
+
+fn chosen(rank: &Rank, filters: &[(String, String)]) -> Vec<u64> {
+    let clients = rank.clients.borrow();
+    let matches = |id: &u64, c: &crate::rank::Client| {
+        filters.iter().all(|(key, value)| match key.as_str() {
+            "id" => value == "*" || *value == id.to_string(),
+            "auth_name" => *value == c.info.auth_name.1,
+            "state" => value == if c.open { "open" } else { "opening" },
+            key => key
+                .strip_prefix("client_metadata.")
+                .is_some_and(|k| c.info.metadata.texts.get(k) == Some(value)),
+        })
+    };
+    clients.iter().filter(|(id, c)| matches(id, c)).map(|(id, _)| *id).collect()
+}
+
+/// What `session ls` shows (Ceph: `Session::dump`).
+fn sessions(rank: &Rank, args: &Args) -> Result<Value, Refusal> {
+    let ids = chosen(rank, &filters(args, false)?);
+    let requests = rank.in_flight();
+    let clients = rank.clients.borrow();
+    let each = ids.iter().filter_map(|id| {
+        let c = clients.get(id)?;
+        let caps = rank.look(|core| core.inodes_of(mds::ClientId(*id))).unwrap_or(0);
+        let mut metadata = serde_json::Map::new();
+        let bits = c.info.metadata.features.0.iter().filter(|b| **b < 64);
+        let features = bits.fold(0u64, |all, b| all | 1 << b);
+        metadata
+            .insert("client_features".into(), json!({"feature_bits": format!("{features:#018x}")}));
+        for (key, value) in &c.info.metadata.texts {
+            metadata.insert(key.clone(), value.clone().into());
+        }
+        Some(json!({
+            "id": id,
+            "entity": {
+                "name": {"type": "client", "num": id},
+                "addr": {
+                    "type": c.info.addr.kind.name(),
+                    "addr": c.info.addr.legacy_string().split('/').next(),
+                    "nonce": c.info.addr.nonce,
+                },
+            },
+            "state": if c.open { "open" } else { "opening" },
+            "num_leases": 0,
+            "num_caps": caps,
+            "request_load_avg": 0,
+            "uptime": c.since.elapsed().as_secs_f64(),
+            "requests_in_flight": requests.iter().filter(|r| r.0 == *id).count(),
+            "completed_requests": [],
+            "reconnecting": rank.look(|core| core.waits_for(mds::ClientId(*id))).unwrap_or(false),
+            "inst": format!("client.{id} {}", c.info.addr),
+            "prealloc_inos": [],
+            "client_metadata": metadata,
+        }))
+    });
+    Ok(Value::Array(each.collect()))
+}
+
+fn ops(rank: &Rank, longer_than: Duration) -> Value {
+    let now = crate::server::wall_clock().as_duration();
+    let each: Vec<Value> = rank
+        .in_flight()
+        .into_iter()
+        .filter(|(_, _, _, age)| *age >= longer_than)
+        .map(|(client, tid, what, age)| {
+            let began = types::Utime::from_duration(now.saturating_sub(age));
+            json!({
+                "description": what,
+                "initiated_at": began.gmtime(),
+                "age": age.as_secs_f64(),
+                "duration": age.as_secs_f64(),
+                "type_data": {
+                    "reqid": format!("client.{client}:{tid}"),
+                    "op_type": "client_request",
+                    "client_info": {"client": format!("client.{client}"), "tid": tid},
+                },
+            })
+        })
+        .collect();
+    let count = each.len();
+    json!({"ops": each, "num_ops": count})
+}

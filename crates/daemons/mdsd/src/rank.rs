@@ -1,0 +1,277 @@
+//! A rank: the core, and what carries its actions out.
+
+mod load;
+mod sessions;
+mod work;
+
+use crate::convert::Pools;
+use crate::server::Inner;
+use crate::state::Progress;
+use crate::store::Store;
+use mds::{Batch, Conf, Event, Mds, Token};
+use msgr::{Connection, Message, ReceiveGuard};
+use sessions::Asked;
+pub use sessions::Client;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::Instant;
+use types::fsmap::MdsMap;
+use types::{Epoch, PoolId};
+use work::LogWork;
+
+/// Bytes that an entry of the cache takes, about.
+pub const ENTRY_BYTES: u64 = 2_000;
+/// How often clients hear of what is used of quotas.
+const QUOTA_EVERY: Duration = Duration::from_millis(250);
+/// Messages that wait until the rank is loaded, at most. Each connection is bounded besides.
+const WAITING_MAX: usize = 10_000;
+
+/// A message that came before the rank was loaded.
+struct Waiting(Rc<Connection>, Message, ReceiveGuard);
+
+/// A rank that the server holds.
+pub struct Rank {
+    server: Weak<Inner>,
+    me: Weak<Rank>,
+    pub fs_name: String,
+    store: Store,
+    core: RefCell<Option<Mds>>,
+    began: Instant,
+    pub clients: RefCell<BTreeMap<u64, Client>>,
+    asked: RefCell<BTreeMap<(u64, u64), Asked>>,
+    waiting: RefCell<VecDeque<Waiting>>,
+    log: RefCell<Option<mpsc::UnboundedSender<LogWork>>>,
+    /// When the core is to be woken.
+    alarm: Cell<Option<u64>>,
+    alarm_set: Notify,
+    /// Clients wait for this map before they go on.
+    barrier: Cell<Epoch>,
+    /// The version of the table of sessions.
+    session_version: Cell<u64>,
+    flushing: RefCell<Vec<oneshot::Sender<()>>>,
+    /// What clients were told of quotas.
+    quotas: RefCell<BTreeMap<mds::Ino, (mds::Quota, mds::NestStat)>>,
+    active: Cell<bool>,
+    closed: Cell<bool>,
+    /// Answers since the start.
+    pub answers: Cell<u64>,
+    pub damage: RefCell<BTreeMap<u64, (mds::Ino, String)>>,
+}
+
+impl Rank {
+    /// Begins the work for a rank that the map gave to the server.
+    pub fn start(server: &Rc<Inner>, map: &MdsMap, number: u32) -> Rc<Rank> {
+        let store = Store::new(server.rados.clone(), PoolId(map.metadata_pool), number);
+        let rank = Rc::new_cyclic(|me| Rank {
+            server: Rc::downgrade(server),
+            me: me.clone(),
+            fs_name: map.fs_name.clone(),
+            store,
+            core: RefCell::default(),
+            began: Instant::now(),
+            clients: RefCell::default(),
+            asked: RefCell::default(),
+            waiting: RefCell::default(),
+            log: RefCell::default(),
+            alarm: Cell::default(),
+            alarm_set: Notify::new(),
+            barrier: Cell::default(),
+            session_version: Cell::new(1),
+            flushing: RefCell::default(),
+            quotas: RefCell::default(),
+            active: Cell::new(false),
+            closed: Cell::new(false),
+            answers: Cell::new(0),
+            damage: RefCell::default(),
+        });
+        tokio::task::spawn_local(load::run(Rc::downgrade(&rank)));
+        tokio::task::spawn_local(alarms(Rc::downgrade(&rank)));
+        tokio::task::spawn_local(quotas(Rc::downgrade(&rank)));
+        rank
+    }
+
+    fn server(&self) -> Option<Rc<Inner>> {
+        self.server.upgrade().filter(|_| !self.closed.get())
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Names of pools.
+    fn pools(&self) -> Pools {
+        let map = self.server().and_then(|s| s.rados.objecter().map());
+        let names =
+            |m: &types::OsdMap| m.pool_names.iter().map(|(id, n)| (n.clone(), id.0)).collect();
+        map.map(|m| names(&m)).unwrap_or_default()
+    }
+
+    /// The core's settings.
+    fn conf(&self) -> Conf {
+        let Some(server) = self.server() else { return Conf::default() };
+        let (map, conf) = (server.map(), server.conf.borrow());
+        let second = 1_000_000_000;
+        let mut layout = Conf::default().layout;
+        layout.pool = map.data_pools.first().copied().unwrap_or(-1);
+        Conf {
+            cache_entries_max: (conf.u64("mds_cache_memory_limit") / ENTRY_BYTES).max(1_000)
+                as usize,
+            session_timeout: u64::from(map.session_timeout) * second,
+            session_autoclose: u64::from(map.session_autoclose) * second,
+            max_file_size: map.max_file_size,
+            max_xattr_bytes: conf.u64("mds_max_xattr_pairs_size") as usize,
+            layout,
+            data_pools: map.data_pools.clone(),
+            ..Conf::default()
+        }
+    }
+
+    /// A new map.
+    pub fn take_map(&self, map: &MdsMap) {
+        if let Some(core) = &mut *self.core.borrow_mut() {
+            core.set_data_pools(map.data_pools.clone());
+        }
+    }
+
+    /// Lets the core take something in, and carries out what follows.
+    fn event(&self, event: Event) {
+        let mut actions = Vec::new();
+        let active = {
+            let mut core = self.core.borrow_mut();
+            let Some(core) = core.as_mut().filter(|_| !self.closed.get()) else { return };
+            core.handle(self.now(), event);
+            while let Some(action) = core.poll() {
+                actions.push(action);
+            }
+            core.is_active()
+        };
+        for action in actions {
+            self.act(action);
+        }
+        if active
+            && !self.active.replace(true)
+            && let Some(server) = self.server()
+        {
+            server.set_progress(Progress::ClientsBack);
+        }
+    }
+
+    /// Gives the rank its core, and what came before it was there.
+    fn serve(&self, mut core: Mds, log: mpsc::UnboundedSender<LogWork>) {
+        self.log.replace(Some(log));
+        let mut actions = Vec::new();
+        while let Some(action) = core.poll() {
+            actions.push(action);
+        }
+        self.core.replace(Some(core));
+        for action in actions {
+            self.act(action);
+        }
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        for Waiting(conn, message, guard) in waiting {
+            self.message(&conn, message, guard);
+        }
+        // A change of the alarm by itself does nothing; it has the core look at its phase.
+        self.event(Event::Wake);
+    }
+
+    /// A message of a client.
+    pub fn message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
+        if self.core.borrow().is_none() {
+            let mut waiting = self.waiting.borrow_mut();
+            if waiting.len() < WAITING_MAX {
+                waiting.push_back(Waiting(conn.clone(), message, guard));
+            }
+            return;
+        }
+        self.client_message(conn, message, guard);
+    }
+
+    /// The server loses its rank, or cannot go on.
+    pub fn close(&self) {
+        self.closed.set(true);
+        self.log.replace(None);
+        self.core.replace(None);
+        self.asked.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
+        self.clients.borrow_mut().clear();
+        self.alarm_set.notify_one();
+    }
+
+    /// Clients wait for this map before they go on.
+    pub fn barrier(&self) -> Epoch {
+        self.barrier.get()
+    }
+
+    /// Whether requests are carried out.
+    pub fn is_active(&self) -> bool {
+        self.active.get()
+    }
+
+    /// Has everything written to its place at rest, and waits for that.
+    pub async fn flush(&self) -> bool {
+        if self.core.borrow().is_none() {
+            return false;
+        }
+        let (done, wait) = oneshot::channel();
+        let first = {
+            let mut flushing = self.flushing.borrow_mut();
+            flushing.push(done);
+            flushing.len() == 1
+        };
+        if first {
+            self.event(Event::Flush);
+        }
+        wait.await.is_ok()
+    }
+
+    fn flushed(&self) {
+        for done in std::mem::take(&mut *self.flushing.borrow_mut()) {
+            let _ = done.send(());
+        }
+    }
+
+    /// Looks at the core.
+    pub fn look<T>(&self, f: impl FnOnce(&Mds) -> T) -> Option<T> {
+        self.core.borrow().as_ref().map(f)
+    }
+
+    fn done(&self, token: Token) {
+        self.event(Event::Done(token));
+    }
+
+    fn appended(&self, batch: Batch) {
+        self.event(Event::Appended(batch));
+    }
+}
+
+/// Wakes the core when it wants to be.
+async fn alarms(rank: Weak<Rank>) {
+    loop {
+        let Some(r) = rank.upgrade().filter(|r| !r.closed.get()) else { return };
+        let now = r.now();
+        match r.alarm.get() {
+            Some(at) if at <= now => {
+                r.alarm.set(None);
+                r.event(Event::Wake);
+            }
+            Some(at) => {
+                let pause = Duration::from_nanos(at - now);
+                let _ = tokio::time::timeout(pause, r.alarm_set.notified()).await;
+            }
+            None => r.alarm_set.notified().await,
+        }
+    }
+}
+
+/// Tells clients what is used of quotas.
+async fn quotas(rank: Weak<Rank>) {
+    loop {
+        tokio::time::sleep(QUOTA_EVERY).await;
+        let Some(r) = rank.upgrade().filter(|r| !r.closed.get()) else { return };
+        r.tell_quotas();
+    }
+}

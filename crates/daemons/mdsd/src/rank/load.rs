@@ -1,0 +1,296 @@
+//! How a rank begins: from what is at rest and the log of the server before, or new. And how it is
+//! left: in the form that a stock server takes over.
+
+use super::Rank;
+use super::work;
+use crate::at_rest;
+use crate::state::Progress;
+use crate::store::{Log, Result, StoreError};
+use cephfs::journal::{JournalHeader, JournalPointer, SubtreeMap, decode_entry, encode_entry};
+use cephfs::{DirFrag, FileLayout, Fnode, InoTable, SessionInfo, SnapTable, names};
+use denc::{Decode, Encode, Features, Reader};
+use mds::{Conf, Ino, Mds, SessionRecord, Space, Tables};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Weak;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use types::IntervalSet;
+use types::fsmap::MdsState;
+
+/// A rank that cannot be read is tried again after this pause.
+const RETRY: Duration = Duration::from_secs(3);
+
+/// Why a rank cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Log(#[from] mds::ReplayError),
+    #[error(
+        "the journal of a stock metadata server has changes that this server does not read: start \
+         the stock server again, run `ceph tell mds.NAME flush journal`, and then `ceph fs fail`"
+    )]
+    Journal,
+    #[error("there is no root directory in the metadata pool, and no log: restore the pool")]
+    NoRoot,
+}
+
+/// Loads the rank, and has it serve.
+pub async fn run(rank: Weak<Rank>) {
+    loop {
+        let Some(r) = rank.upgrade() else { return };
+        let Some(server) = r.server() else { return };
+        // The OSDs must refuse the server that had the rank before.
+        let epoch = server.map().last_failure_osd_epoch;
+        if server.rados.objecter().wait_epoch(epoch).await.is_err() {
+            return;
+        }
+        match r.load().await {
+            Ok((core, log)) => {
+                let (send, work) = mpsc::unbounded_channel();
+                tokio::task::spawn_local(work::log(rank.clone(), log, work));
+                r.serve(core, send);
+                server.set_progress(Progress::Ready);
+                if r.is_active() {
+                    server.set_progress(Progress::ClientsBack);
+                }
+                drop(server);
+                return reconnect_time(rank).await;
+            }
+            Err(LoadError::Store(StoreError::Client(e))) if e.is_blocklisted() => {
+                return server.end("the OSDs refuse the server: it has lost its rank".to_owned());
+            }
+            Err(LoadError::Store(StoreError::Client(client::ClientError::Shutdown))) => return,
+            Err(e) => tracing::error!("mds.{}: the rank cannot be read: {e}", server.name),
+        }
+        drop((server, r));
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Gives clients time to come back, from the moment on at which they may know.
+async fn reconnect_time(rank: Weak<Rank>) {
+    let Some(server) = rank.upgrade().and_then(|r| r.server()) else { return };
+    if !server.reached(MdsState::RECONNECT).await {
+        return;
+    }
+    let seconds = server.conf.borrow().f64("mds_reconnect_timeout");
+    let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(45));
+    drop(server);
+    tokio::time::sleep(pause).await;
+    if let Some(r) = rank.upgrade() {
+        r.event(mds::Event::ReconnectOver);
+    }
+}
+
+impl Rank {
+    async fn load(&self) -> std::result::Result<(Mds, Log), LoadError> {
+        let (mut log, entries) = Log::open(self.store.clone()).await?;
+        let conf = self.conf();
+        let creating = self.server().and_then(|s| s.state()) == Some(MdsState::CREATING);
+        let untouched = entries.is_empty() && log.head.trimmed == 0;
+        if creating || (untouched && !self.store.has_base(Ino::ROOT).await?) {
+            if !creating && self.store.read_inotable().await?.is_some() {
+                return Err(LoadError::NoRoot);
+            }
+            return Ok((self.create(&mut log, conf).await?, log));
+        }
+        if entries.is_empty() {
+            self.check_journal().await?;
+        }
+        let mut tables = Tables {
+            next: BTreeMap::new(),
+            truncating: log.head.truncating.iter().map(|i| Ino(*i)).collect(),
+            recovering: log.head.recovering.iter().map(|i| Ino(*i)).collect(),
+            ..Tables::default()
+        };
+        if let Some(table) = self.store.read_inotable().await? {
+            tables.next = next_numbers(&table.free);
+            self.session_version.set(table.version.max(1));
+        }
+        for info in self.store.read_sessions().await? {
+            let Ok(id) = u64::try_from(info.name.num) else { continue };
+            let record = SessionRecord {
+                completed: info
+                    .completed_requests
+                    .iter()
+                    .map(|(tid, ino)| (*tid, Ino(ino.0)))
+                    .collect(),
+                oldest_tid: 0,
+                flushes: info.completed_flushes.iter().map(|f| (*f, ())).collect(),
+            };
+            tables.sessions.insert(mds::ClientId(id), record);
+            self.known_client(id, info);
+        }
+        let mut replay = Mds::replay(conf, tables);
+        for (batch, bytes) in &entries {
+            replay.batch(*batch, bytes)?;
+        }
+        let count = entries.len();
+        let core = replay.finish(self.now(), log.last());
+        self.forget_strangers(&core);
+        if let Some(server) = self.server() {
+            tracing::info!(
+                "mds.{}: {count} batches of the log, {} sessions",
+                server.name,
+                self.clients.borrow().len()
+            );
+        }
+        Ok((core, log))
+    }
+
+    /// A new file system: what an earlier one left of its log is no part of it.
+    async fn create(&self, log: &mut Log, conf: Conf) -> Result<Mds> {
+        log.reset().await?;
+        self.store.write_sessions(1, &[], &BTreeSet::new()).await?;
+        Ok(Mds::create(conf, self.now(), crate::server::wall_clock()))
+    }
+
+    /// Fails if a stock server left changes in its journal.
+    async fn check_journal(&self) -> std::result::Result<(), LoadError> {
+        let pointer = self.store.get(names::data(cephfs::Ino::log_pointer(0), 0)).await?;
+        let front = pointer
+            .and_then(|bytes| JournalPointer::from_bytes(&bytes).ok())
+            .map_or(cephfs::Ino::log(0), |p| p.front);
+        let Some((_, bytes)) = self.store.read_journal(front).await? else { return Ok(()) };
+        let mut r = Reader::new(bytes);
+        while r.left() > 0 {
+            let Ok((_, content)) = decode_entry(&mut r) else { break };
+            match SubtreeMap::from_event(&content) {
+                Ok(Some(_)) => {}
+                _ => return Err(LoadError::Journal),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is in no directory: sessions, free inode numbers, an empty journal and the rest
+    /// of what a stock server looks for.
+    pub(super) async fn write_tables(&self, log: &mut Log, tables: &Tables) -> Result<()> {
+        let version = self.session_version.get() + 1;
+        self.session_version.set(version);
+        let mut rows: BTreeMap<u64, SessionInfo> = self
+            .clients
+            .borrow()
+            .iter()
+            .filter(|(_, c)| c.at_rest)
+            .map(|(id, c)| (*id, c.info.clone()))
+            .collect();
+        for (client, record) in &tables.sessions {
+            let Some(info) = rows.get_mut(&client.0) else { continue };
+            info.completed_requests =
+                record.completed.iter().map(|(tid, ino)| (*tid, cephfs::Ino(ino.0))).collect();
+            info.completed_flushes = record.flushes.keys().copied().collect();
+        }
+        let rows: Vec<SessionInfo> = rows.into_values().collect();
+        self.store.write_sessions(version, &rows, &BTreeSet::new()).await?;
+        let table = InoTable { version, free: free_numbers(&tables.next) };
+        self.store.write_inotable(&table).await?;
+        log.head.truncating = tables.truncating.iter().map(|i| i.0).collect();
+        log.head.recovering = tables.recovering.iter().map(|i| i.0).collect();
+        log.write_head().await?;
+        if self.store.get(names::SNAPTABLE).await?.is_none() {
+            let table = SnapTable { version: 1, ..SnapTable::new() };
+            self.store.put(names::SNAPTABLE, table.to_bytes(Features::ALL)).await?;
+        }
+        self.write_journal().await
+    }
+
+    async fn write_journal(&self) -> Result<()> {
+        let layout = FileLayout::of_pool(self.store.meta.pool().0);
+        let (root, mine) = (cephfs::Ino::ROOT, cephfs::Ino::mds_dir(0));
+        let dir = |ino| DirFrag { ino, ..DirFrag::default() };
+        let mut dirs = Vec::new();
+        for ino in [root, mine] {
+            let op = client::Operation::new().omap_header();
+            let header = self.store.meta.run(names::dirfrag(ino, cephfs::Frag::ROOT), op).await;
+            let fnode = match header.and_then(|o| o.data(0)) {
+                Ok(bytes) => Fnode::from_bytes(&bytes).unwrap_or_default(),
+                Err(_) => at_rest::head_out(&mds::DirHead::default(), 1),
+            };
+            dirs.push((dir(ino), fnode));
+        }
+        let mut header = JournalHeader::new(layout.clone());
+        let map = SubtreeMap {
+            stamp: crate::server::wall_clock(),
+            dirs,
+            subtrees: [(dir(root), vec![]), (dir(mine), vec![])].into(),
+            expire_pos: header.expire_pos,
+            event_seq: 1,
+            ..SubtreeMap::default()
+        };
+        let entry = encode_entry(header.write_pos, &map.to_event());
+        let journal = cephfs::Ino::log(0);
+        header.write_pos += entry.len() as u64;
+        self.store.put(names::data(journal, 1), entry).await?;
+        self.store.put(names::data(journal, 0), header.to_bytes(Features::ALL)).await?;
+        let pointer = JournalPointer { front: journal, back: cephfs::Ino(0) };
+        let object = names::data(cephfs::Ino::log_pointer(0), 0);
+        self.store.put(object, pointer.to_bytes(Features::ALL)).await?;
+        let purge = names::data(cephfs::Ino::purge_queue(0), 0);
+        if self.store.get(&purge).await?.is_none() {
+            let header = JournalHeader::new(layout);
+            self.store.put(&purge, header.to_bytes(Features::ALL)).await?;
+        }
+        Ok(())
+    }
+
+    /// Sessions that have a row, and of which the log knows that they ended, or nothing.
+    fn forget_strangers(&self, core: &Mds) {
+        self.clients.borrow_mut().retain(|id, _| core.has_session(mds::ClientId(*id)));
+    }
+}
+
+/// The next number of each space: those behind all that were given out.
+fn next_numbers(free: &IntervalSet) -> BTreeMap<Space, u64> {
+    let mut next = BTreeMap::new();
+    for (mut start, length) in free.iter() {
+        let end = start.saturating_add(length);
+        // An interval may go over several spaces.
+        while start < end {
+            let space = start >> Ino::SPACE_SHIFT;
+            let limit = (space + 1) << Ino::SPACE_SHIFT;
+            if end >= limit
+                && let Ok(space) = u16::try_from(space)
+            {
+                next.insert(Space(space), start);
+            }
+            start = limit;
+        }
+    }
+    next
+}
+
+/// The numbers that are free.
+fn free_numbers(next: &BTreeMap<Space, u64>) -> IntervalSet {
+    let mut free = IntervalSet::new();
+    let mut next = next.clone();
+    next.entry(Space::COMMON).or_insert(u64::from(Space::COMMON.0) << Ino::SPACE_SHIFT);
+    for (space, next) in next {
+        let end = (u64::from(space.0) + 1) << Ino::SPACE_SHIFT;
+        if next < end {
+            free.insert(next, end - next);
+        }
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_return_from_the_table() {
+        let next: BTreeMap<Space, u64> =
+            [(Space(1), (1 << 40) + 5), (Space(0x200), (0x200 << 40) + 1)].into();
+        assert_eq!(next_numbers(&free_numbers(&next)), next);
+        let new = InoTable::new(0);
+        assert_eq!(next_numbers(&new.free), [(Space(1), 1 << 40)].into());
+        // Numbers that a stock server gave back are left alone.
+        let mut holes = IntervalSet::new();
+        holes.insert((1 << 40) + 3, 2);
+        holes.insert((1 << 40) + 100, (1 << 40) - 100);
+        assert_eq!(next_numbers(&holes), [(Space(1), (1 << 40) + 100)].into());
+    }
+}
