@@ -238,7 +238,8 @@ impl Store {
         let bytes = BaseInode(at_rest::inode_out(inode)).to_bytes(Features::ALL);
         let object = names::base_inode(wire(inode.ino));
         self.meta.run(object, Operation::new().write_full(bytes).full_try()).await?.ok()?;
-        Ok(())
+        // A stock server's scrub looks for where it is: nowhere.
+        self.write_backtrace(inode.ino, true, None, &[]).await
     }
 
     /// Writes where an inode lives. A directory without an object gets an empty one.

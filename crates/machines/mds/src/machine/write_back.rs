@@ -182,11 +182,12 @@ impl Mds {
         let Some(since) = self.backtraces.get(&ino).copied() else { return Ok(()) };
         self.chain(ino)?;
         let mut ancestors = Vec::new();
-        let mut at = self.nodes.get(&ino).and_then(|n| n.parent.clone());
-        while let Some((dir, name)) = at {
-            let Some(node) = self.nodes.get(&dir) else { break };
+        let mut at = self.nodes.get(&ino);
+        // Each step has the version of what the name stands for.
+        while let Some(node) = at {
+            let Some((dir, name)) = node.parent.clone() else { break };
             ancestors.push((dir, name, node.inode.version));
-            at = node.parent.clone();
+            at = self.nodes.get(&dir);
         }
         let inode = self.get(ino)?;
         let (is_dir, layout) = (inode.is_dir(), inode.layout.clone());
