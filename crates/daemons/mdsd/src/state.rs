@@ -11,6 +11,8 @@ pub const LOG_FEATURE: u64 = 62;
 /// What the server can read and write.
 pub fn compat() -> CompatSet {
     let mut set = types::fsmap::default_compat();
+    // Stock servers bring it into the map. Inodes that have such data are refused one by one.
+    set.incompat.names.insert(7, "mds uses inline data".to_owned());
     set.incompat.names.insert(LOG_FEATURE, "siphon log".to_owned());
     set
 }
@@ -81,5 +83,8 @@ mod tests {
         let stock = types::fsmap::default_compat();
         assert!(!stock.writeable(&compat()));
         assert!(compat().writeable(&stock));
+        let mut after_stock = stock;
+        after_stock.incompat.names.insert(7, "mds uses inline data".to_owned());
+        assert!(compat().writeable(&after_stock));
     }
 }
