@@ -135,6 +135,8 @@ pub struct ClientOp {
     pub head: ObjectId,
     /// When it arrived.
     pub received: Instant,
+    /// Counts what arrived at the OSD.
+    pub(crate) arrival: u64,
     /// In the list of operations in flight.
     pub tracked: Tracked,
     /// Its place in the admission window; given back when the operation ends.
@@ -196,6 +198,7 @@ impl ClientOp {
         pgid: PgId,
         sink: Rc<dyn ReplySink>,
         tracked: Tracked,
+        arrival: u64,
         guard: Option<msgr::ReceiveGuard>,
     ) -> Self {
         let m = &request.m;
@@ -214,6 +217,7 @@ impl ClientOp {
             oid,
             head,
             received: tracked.started(),
+            arrival,
             tracked,
             slot: RefCell::new(None),
             had_turn: Cell::new(false),
@@ -416,7 +420,7 @@ pub(crate) mod tests {
         let (source, addr) = (EntityName::client(4), EntityAddr::default());
         let request = Rc::new(Request { m, source, addr, tid: 1 });
         let tracked = Rc::<Tracker>::default().start(request.clone(), Instant::now());
-        ClientOp::new(request, info, pgid, Rc::new(Nobody), tracked, None)
+        ClientOp::new(request, info, pgid, Rc::new(Nobody), tracked, 0, None)
     }
 
     #[test]

@@ -222,6 +222,9 @@ impl ReplySink for Reader {
     }
 }
 
+/// The session of a [`Patient`] client.
+const PATIENT: u64 = 9;
+
 /// A client that understands backoffs, and keeps them.
 #[derive(Default)]
 struct Patient {
@@ -236,6 +239,9 @@ impl ReplySink for Patient {
     fn backoff(&self, b: OsdBackoff) -> bool {
         self.backoffs.borrow_mut().push(b);
         true
+    }
+    fn session(&self) -> u64 {
+        PATIENT
     }
 }
 
@@ -718,7 +724,7 @@ fn what_waits_is_not_overtaken() {
         let first = Rc::new(first);
         let info = OpInfo::new(OsdFlags(0), &first.m.ops, &cls::Registry::builtin()).unwrap();
         let tracked = core.tracker.start(first.clone(), Instant::now());
-        let first = Rc::new(ClientOp::new(first, info, pgid, sink, tracked, None));
+        let first = Rc::new(ClientOp::new(first, info, pgid, sink, tracked, 0, None));
         first.had_turn.set(true);
         host.wait(first, Reason::Scrub);
         // The second one has its turn meanwhile.
@@ -1370,13 +1376,18 @@ fn clients_hold_back_while_replicas_are_too_few() {
         let mut c = Cluster::new();
         c.publish();
         c.settle().await;
-        c.put("a", "1").await;
+        // In a group that osd.2 leads with the others and without.
+        let seed =
+            |name: &str| ObjectId::new(POOL, "", name.to_owned(), "", SnapId::NOSNAP).hash % PG_NUM;
+        let a = (0..).map(|i| format!("a{i}")).find(|name| seed(name) % 3 == 2).unwrap();
+        let group = PgId { pool: POOL, seed: seed(&a) };
+        c.put(&a, "1").await;
         c.next_map(|m| {
             m.up.remove(&0);
             m.up.remove(&1);
         });
         let state = |c: &Cluster| {
-            let h = c.cores[2].host(PgId { pool: POOL, seed: 0 }.into()).unwrap();
+            let h = c.cores[2].host(group.into()).unwrap();
             h.with_pg(|p| p.state())
         };
         for _ in 0..1000 {
@@ -1391,8 +1402,7 @@ fn clients_hold_back_while_replicas_are_too_few() {
         assert!(state(&c).has(PgState::PEERED), "{:?}", state(&c));
         let sink = Rc::new(Patient::default());
         for _ in 0..3 {
-            let (mut request, _) = c.message("a", SnapId::NOSNAP, vec![write_op(0, "2")]);
-            request.m.pgid.pgid = PgId { pool: POOL, seed: 0 };
+            let (request, _) = c.message(&a, SnapId::NOSNAP, vec![write_op(0, "2")]);
             c.cores[2].handle_request(request, sink.clone(), None);
         }
         let told = sink.backoffs.borrow().clone();
@@ -1407,7 +1417,20 @@ fn clients_hold_back_while_replicas_are_too_few() {
         let told = sink.backoffs.borrow().clone();
         assert_eq!((told.len(), told[1].op, told[1].id), (2, OsdBackoff::UNBLOCK, told[0].id));
         assert_eq!(sink.replies.get(), 0, "the client sends them again");
-        assert_eq!(c.read("a").await, "1");
+        assert_eq!(c.read(&a).await, "1");
+        // Until the client acknowledges the block, all that comes was sent before it was seen.
+        let ask = |c: &mut Cluster, data| {
+            let (request, _) = c.message(&a, SnapId::NOSNAP, vec![write_op(0, data)]);
+            c.cores[2].handle_request(request, sink.clone(), None);
+        };
+        ask(&mut c, "2");
+        c.settle().await;
+        assert_eq!((sink.replies.get(), c.read(&a).await), (0, Bytes::from("1")));
+        let ack = OsdBackoff { op: OsdBackoff::ACK_BLOCK, ..told[0].clone() };
+        c.cores[2].backoff_acknowledged(PATIENT, &ack);
+        ask(&mut c, "3");
+        c.settle().await;
+        assert_eq!((sink.replies.get(), c.read(&a).await), (1, Bytes::from("3")));
     });
 }
 

@@ -4,6 +4,7 @@
 //! one at a time and never while an earlier one is handled; actions are carried out in their order.
 //! Requests of clients are in [`crate::host_ops`], background work in [`crate::host_background`].
 
+use crate::backoffs::Backoffs;
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::clock::wall_now;
 use crate::clones::{Clones, ROW};
@@ -23,7 +24,6 @@ use crate::trims::{Pace, Trimmer};
 use crate::waits::{Reason, Waiter, Waits};
 use admission::work::{Background, Kind, ReadObject, Rebuild, Work};
 use bytes::Bytes;
-use messages::OsdBackoff;
 use objops::coded::ShardChange;
 use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
@@ -109,7 +109,7 @@ pub(crate) struct State {
     /// Requests that wait, and for what.
     pub(crate) waits: Waits,
     /// Sessions that were told to hold back.
-    pub(crate) backoffs: Vec<(Rc<dyn ReplySink>, OsdBackoff)>,
+    pub(crate) backoffs: Backoffs,
 }
 
 /// See the module.
@@ -179,7 +179,7 @@ impl PgHost {
                 contexts: FxHashMap::default(),
                 running: FxHashMap::default(),
                 waits: Waits::default(),
-                backoffs: Vec::new(),
+                backoffs: Backoffs::default(),
             }),
             generation: Cell::new(0),
             read_stats: RefCell::default(),
@@ -760,12 +760,10 @@ impl PgHost {
         ops.into_iter().for_each(|op| self.wait(op, Reason::Active));
     }
 
-    /// Lets everybody go on who was told to hold back.
+    /// Tells the clients that hold back to go on.
     fn release_backoffs(&self) {
-        let backoffs = std::mem::take(&mut self.st.borrow_mut().backoffs);
-        for (sink, b) in backoffs {
-            sink.backoff(OsdBackoff { op: OsdBackoff::UNBLOCK, epoch: self.core.epoch(), ..b });
-        }
+        let epoch = self.core.epoch();
+        self.st.borrow_mut().backoffs.release(epoch);
     }
 
     fn activated(self: &Rc<Self>) {

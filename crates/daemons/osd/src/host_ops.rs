@@ -69,6 +69,9 @@ impl PgHost {
         if !primary {
             return self.read_on_replica(op);
         }
+        if self.is_held_back(&op) {
+            return;
+        }
         if !active {
             release(&op);
             return self.wait_active(op, &map);
@@ -125,11 +128,10 @@ impl PgHost {
         let map = self.core.map()?;
         match map.pool_ops(self.pgid.pool) {
             Some(pool) if !self.is_void(&op, pool.last_force_op_resend) => {
-                if active {
-                    self.wait_readable(&op)
-                } else {
-                    self.wait_active(op, &map)
+                if self.is_held_back(&op) {
+                    return None;
                 }
+                if active { self.wait_readable(&op) } else { self.wait_active(op, &map) }
             }
             _ => self.core.drop_request(&op),
         }
@@ -145,10 +147,6 @@ impl PgHost {
             s.has(PgState::DOWN) || s.has(PgState::INCOMPLETE) || s.has(PgState::PEERED)
         });
         let Some(pool) = map.pool(self.pgid.pool).filter(|_| stuck) else { return false };
-        let session = op.sink().session();
-        if self.st.borrow().backoffs.iter().any(|(s, _)| s.session() == session) {
-            return true;
-        }
         let b = OsdBackoff {
             pgid: op.m().pgid,
             epoch: self.core.epoch(),
@@ -157,11 +155,12 @@ impl PgHost {
             begin: self.pgid.first_object(),
             end: self.pgid.end_object(pool.pg_num),
         };
-        let held = op.sink().backoff(b.clone());
-        if held {
-            self.st.borrow_mut().backoffs.push((op.sink().clone(), b));
-        }
-        held
+        self.st.borrow_mut().backoffs.block(op.sink(), b)
+    }
+
+    /// Whether a request's client was told to hold back and sends it again.
+    pub(crate) fn is_held_back(&self, op: &ClientOp) -> bool {
+        self.st.borrow().backoffs.covers(op.sink().session(), op.arrival)
     }
 
     /// What can be refused before the object is looked at.

@@ -84,6 +84,7 @@ impl Core {
     pub fn session_gone(&self, session: u64) {
         self.drop_requests_of(session);
         for host in self.hosts() {
+            host.st.borrow_mut().backoffs.forget(session);
             if !host.watches.borrow().is_empty() {
                 host.watches.borrow_mut().disconnected(session, now());
                 host.settle_watches();

@@ -16,7 +16,7 @@ use crate::stats;
 use admission::ignored::Ignored;
 use admission::meter::Learned;
 use conf::Config;
-use messages::{ImageCounters, QosDemand, QosSeen, QosShares};
+use messages::{ImageCounters, OsdBackoff, QosDemand, QosSeen, QosShares};
 use pg::creation::UnbornPgs;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -31,6 +31,8 @@ pub(crate) enum ShardMsg {
     Peer(Envelope),
     /// A request of a client.
     Request { request: Request, sink: Rc<dyn ReplySink>, guard: Option<msgr::ReceiveGuard> },
+    /// A client's answer to a backoff.
+    Backoff { session: u64, m: OsdBackoff },
     /// A client's connection is gone.
     SessionGone(u64),
     /// The next map. With `first`, maps before it are not known.
@@ -174,6 +176,7 @@ impl Shard {
         match message {
             ShardMsg::Peer(e) => core.handle_peer(e),
             ShardMsg::Request { request, sink, guard } => core.handle_request(request, sink, guard),
+            ShardMsg::Backoff { session, m } => core.backoff_acknowledged(session, &m),
             ShardMsg::SessionGone(session) => core.session_gone(session),
             ShardMsg::Map { map, first } => core.advance_map(map, first),
             ShardMsg::Activate => {

@@ -5,7 +5,7 @@ use super::Core;
 use crate::client_op::{ClientOp, ReplySink, Request, Work};
 use crate::tracker::Stage;
 use crate::waits::{Reason, Waiter};
-use messages::OsdOp;
+use messages::{OsdBackoff, OsdOp};
 use objops::{OpInfo, OsdFlags};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -62,12 +62,20 @@ impl Core {
                 Err(e) => (OpInfo::default(), Some(e)),
             };
         let raw = PgId { pool: request.m.pgid.pgid.pool, seed: request.m.pgid.pgid.seed };
-        let op = Rc::new(ClientOp::new(request, info, raw, sink, tracked, guard));
+        let op = Rc::new(ClientOp::new(request, info, raw, sink, tracked, self.new_token(), guard));
         if let Some(e) = refused {
             op.reply_error(e, self.epoch());
             return;
         }
         self.route(op);
+    }
+
+    /// A client has seen that it is to hold back.
+    pub(crate) fn backoff_acknowledged(&self, session: u64, m: &OsdBackoff) {
+        if let Some(host) = self.host(m.pgid).filter(|_| m.op == OsdBackoff::ACK_BLOCK) {
+            let arrival = self.new_token();
+            host.st.borrow_mut().backoffs.acknowledged(session, m.id, arrival);
+        }
     }
 
     /// Whether a client's capabilities cover a request. A pool that this map does not have is

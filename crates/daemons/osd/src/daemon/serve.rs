@@ -8,8 +8,8 @@ use crate::session::{ConnectionSink, Session};
 use crate::shard::ShardMsg;
 use crate::superblock;
 use messages::{
-    Command, CommandReply, MgrConfigure, OsdForceRecovery, OsdMapMsg, OsdOp, OsdScrub, Payload,
-    PeerMessage, QosShares,
+    Command, CommandReply, MgrConfigure, OsdBackoff, OsdForceRecovery, OsdMapMsg, OsdOp, OsdScrub,
+    Payload, PeerMessage, QosShares,
 };
 use msgr::{Connection, Message, ReceiveGuard};
 use std::collections::BTreeMap;
@@ -38,6 +38,7 @@ impl Daemon {
             OsdForceRecovery::TYPE if conn.peer_type() == EntityType::MGR => {
                 self.force_recovery(&message)
             }
+            OsdBackoff::TYPE => self.backoff_answered(conn, &message),
             Command::TYPE => self.command(conn, &message),
             _ => {}
         }
@@ -91,6 +92,16 @@ impl Daemon {
         let addr = client_addr(conn);
         let request = Request { m, source: conn.peer_name(), addr, tid: message.tid };
         self.shard.send(ShardMsg::Request { request, sink, guard: Some(guard) });
+    }
+
+    /// A client has seen that it is to hold back. Requests that it sent before are in front of this.
+    fn backoff_answered(&self, conn: &Rc<Connection>, message: &Message) {
+        match OsdBackoff::decode(message) {
+            Ok(m) => self.shard.send(ShardMsg::Backoff { session: conn.id(), m }),
+            Err(e) => {
+                tracing::warn!(peer = %conn.peer_name(), "an answer to a backoff cannot be read: {e}");
+            }
+        }
     }
 
     /// Sends a client the maps behind the one that it has. If these are many, it gets the newest
