@@ -14,6 +14,7 @@ mod qos;
 mod qos_explain;
 mod qos_floors;
 mod qos_top;
+mod qos_wait;
 mod rescue;
 mod roles;
 mod status;

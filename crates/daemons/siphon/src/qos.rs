@@ -5,6 +5,7 @@ use crate::cli::{Qos, QosAction, QosSet};
 use crate::qos_explain::{self, Dumps, Explanation};
 use crate::qos_floors::{self, Judgement};
 use crate::qos_top;
+use crate::qos_wait::Change;
 use anyhow::{Context, Result, anyhow, bail};
 use auth::AuthName;
 use bytes::Bytes;
@@ -17,6 +18,10 @@ use std::time::{Duration, Instant};
 
 /// How long the cluster has to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it may take until OSDs go by a change,
+const HELD_PATIENCE: Duration = Duration::from_secs(30);
+/// and how often they are asked.
+const HELD_LOOK: Duration = Duration::from_millis(100);
 /// OSDs that are asked at a time.
 const AT_A_TIME: usize = 64;
 
@@ -120,6 +125,7 @@ impl Cluster {
             burst_seconds: a.burst_seconds,
         };
         let mut all = self.all().await?;
+        let before = all.clone();
         // A template on its own need not say what its users add.
         spec.effective(&all)?.validate(&selector)?;
         all.insert(selector.clone(), spec.clone());
@@ -131,7 +137,7 @@ impl Cluster {
         }
         self.check_floors(&all, a.force).await?;
         self.mon(json!({"prefix": "config-key set", "key": format!("{PREFIX}{selector}"), "val": spec.to_json()})).await?;
-        Ok(())
+        self.wait_until_held(&selector, &before, &all).await
     }
 
     /// Refuses floors that the OSDs cannot keep, and warns where background work has a claim, too.
@@ -194,6 +200,49 @@ impl Cluster {
         Ok(())
     }
 
+    /// Waits until all OSDs that are concerned go by a change.
+    async fn wait_until_held(
+        &self,
+        selector: &Selector,
+        before: &BTreeMap<Selector, Spec>,
+        after: &BTreeMap<Selector, Spec>,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        self.rados.objecter().wait_latest().await?;
+        let resolver = Resolver::new(self.rados.clone());
+        let both = async {
+            Ok::<_, client::ClientError>((
+                resolver.resolve(before).await?,
+                resolver.resolve(after).await?,
+            ))
+        };
+        let change = match both.await {
+            Ok((before, after)) => Change::new(&before, &after, &selector.to_string()),
+            Err(e) => bail!(
+                "the change is kept, but the tenants could not be looked for ({e}): it holds when the manager has told the OSDs"
+            ),
+        };
+        if change.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let map = self.rados.objecter().wait_latest().await?;
+            let missing = change.missing(&change.concerned(&map), &self.dumps().await?);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if begun.elapsed() > HELD_PATIENCE {
+                let names: Vec<String> = missing.iter().map(|o| format!("osd.{}", o.0)).collect();
+                bail!(
+                    "the change is kept, but after {} s it does not hold on {}: is a manager active (ceph mgr stat)?",
+                    HELD_PATIENCE.as_secs(),
+                    names.join(" ")
+                );
+            }
+            tokio::time::sleep(HELD_LOOK).await;
+        }
+    }
+
     async fn get(&self, selector: &str) -> Result<()> {
         let selector = Selector::parse(selector)?;
         match self.all().await?.get(&selector) {
@@ -206,6 +255,7 @@ impl Cluster {
     async fn rm(&self, selector: &str) -> Result<()> {
         let selector = Selector::parse(selector)?;
         let mut all = self.all().await?;
+        let before = all.clone();
         // What does not hold is not in there, and can be removed as well.
         all.remove(&selector);
         if let Selector::Template(name) = &selector
@@ -214,7 +264,7 @@ impl Cluster {
             bail!("{user} is like {selector}");
         }
         self.mon(json!({"prefix": "config-key rm", "key": format!("{PREFIX}{selector}")})).await?;
-        Ok(())
+        self.wait_until_held(&selector, &before, &all).await
     }
 
     async fn ls(&self) -> Result<()> {

@@ -893,7 +893,7 @@ impl<R: Request> Tenants<R> {
             });
             if let Some(spec) = spec {
                 let rate = |s: Option<&messages::ShareOfRate>| match s.filter(|s| s.each_second > 0) {
-                    Some(s) => json!({"cluster": s.each_second as f64 / 1000.0, "here": own_part(s, spec.share.osds, self.lonely) as f64 / 1000.0}),
+                    Some(s) => json!({"cluster": s.each_second as f64 / 1000.0, "here": own_part(s, spec.share.osds, self.lonely) as f64 / 1000.0, "saved": s.saved as f64 / 1000.0, "peak": s.peak as f64 / 1000.0}),
                     None => Value::Null,
                 };
                 let (f, c) = (&spec.share.floors, &spec.share.ceilings);
