@@ -1052,6 +1052,9 @@ impl Inner {
                 let all = counters.iter().map(|(n, v, help)| (n.to_string(), value(*v, help)));
                 serde_json::json!({"mgr": all.collect::<serde_json::Map<_, _>>()})
             }
+            "objecter_requests" => {
+                client::requests_json(self.state.borrow().epoch(), &self.objecter.in_flight())
+            }
             // Lines are written as they come.
             "log flush" => return Ok(Done::Answered(command::Reply::empty())),
             "status" | "mgr_status" => {
@@ -1096,6 +1099,7 @@ static OWN: &[command::Command<()>] = &[
     own("config show", "show all options"),
     own("get_command_descriptions", "list the commands"),
     own("help", "list the commands"),
+    own("objecter_requests", "show in-progress osd requests"),
     own("log flush", "write log entries to the log file"),
     own("mgr_status", "show the manager's state"),
     own("perf dump", "show what the manager keeps, in numbers"),

@@ -1,5 +1,6 @@
 //! Commands to one OSD: `ceph tell osd.N COMMAND`, `ceph daemon osd.N COMMAND`.
 
+use crate::admin_collect::{self, ScrubPurgedSnaps};
 use crate::admin_unfound::MarkUnfoundLost;
 use crate::clock::wall_now;
 use crate::core::Core;
@@ -12,9 +13,18 @@ use conf::effective::Source;
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::time::Duration;
 use types::stats::{PingTimes, U32x3};
 use types::{Epoch, Errno, Fsid, OsdId, Utime};
+
+/// How long the newest map may take.
+const MAP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Work that is waited for on this thread.
+pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// What commands act on.
 pub struct Admin {
@@ -36,6 +46,10 @@ pub struct Admin {
     pub requests: Box<dyn Fn() -> (Epoch, Vec<client::InFlight>)>,
     /// The oldest map kept, and the newest one.
     pub maps: Box<dyn Fn() -> (Epoch, Epoch)>,
+    /// Waits until the newest map of the monitors is here.
+    pub latest_map: Box<dyn Fn() -> LocalBoxFuture<Result<(), String>>>,
+    /// The devices of the store, with what the system calls them.
+    pub devices: Vec<(String, String)>,
     /// Reports to the mgr at once; the number of that report.
     pub flush_stats: Box<dyn Fn() -> Option<u64>>,
     /// Booting, active or stopping.
@@ -58,6 +72,10 @@ pub enum Run {
     MarkUnfoundLost,
     /// Waits for a checkpoint of the store.
     Compact,
+    /// Waits for the newest map.
+    LatestMap,
+    /// Reads the rows of all clones.
+    ScrubPurgedSnaps,
 }
 
 macro_rules! commands {
@@ -131,6 +149,18 @@ commands! {
     "compact", "write a checkpoint of the store, and free its log", "rw", Run::Compact;
     "get_mapped_pools", "dump pools whose PG(s) are mapped to this OSD.", "r", Run::Shard(shard_admin::get_mapped_pools);
     "dump_scrub_reservations", "show scrub reservations", "r", Run::Shard(shard_admin::dump_scrub_reservations);
+    "bluestore allocator dump block", "dump allocator free regions", "r", Run::Shard(admin_collect::allocator_dump);
+    "dump_objectstore_kv_stats", "print statistics of kvdb which used by bluestore", "r", Run::Shard(admin_collect::kv_stats);
+    "dump_pgstate_history", "show recent state history", "r", Run::Shard(admin_collect::state_history);
+    "dump_pg_recovery_stats", "dump pg recovery statistics", "r", Run::Shard(admin_collect::recovery_stats);
+    "dump_recovery_reservations", "show recovery reservations", "r", Run::Shard(admin_collect::recovery_reservations);
+    "perf histogram dump name=logger,type=CephString,req=false name=counter,type=CephString,req=false",
+        "dump perf histogram values", "r", Run::Shard(admin_collect::no_histograms);
+    "perf histogram schema", "dump perf histogram schema", "r", Run::Shard(admin_collect::no_histograms);
+    "cache drop", "drop all OSD caches", "rw", Run::Shard(admin_collect::cache_drop);
+    "list_devices", "list OSD devices.", "r", Run::Now(list_devices);
+    "get_latest_osdmap", "force osd to update the latest map from the mon", "r", Run::LatestMap;
+    "scrub_purged_snaps", "Scrub purged_snaps vs snapmapper index", "r", Run::ScrubPurgedSnaps;
     "dump_mempools", "get mempool stats", "r", Run::Shard(shard_admin::dump_mempools);
     "dump_osd_statfs", "space of the store", "r", Run::Shard(shard_admin::dump_statfs);
     "dump_store_memory", "memory that the store may use, and what it keeps", "r", Run::Shard(shard_admin::dump_store_memory);
@@ -178,6 +208,8 @@ impl Admin {
                     reply(args, self.shard.ask(DumpQos { pings }).await)
                 }
                 Run::Compact => self.shard.ask(Compact).await,
+                Run::LatestMap => self.latest_map().await,
+                Run::ScrubPurgedSnaps => self.shard.ask(ScrubPurgedSnaps(args.clone())).await,
                 Run::Bench => self.shard.ask(Bench(args.clone())).await,
                 Run::MarkUnfoundLost => self.shard.ask(MarkUnfoundLost(args.clone())).await,
             };
@@ -187,6 +219,18 @@ impl Admin {
                 "unrecognized command '{prefix}'; 'help' lists those that exist"
             ))
         }))
+    }
+
+    async fn latest_map(&self) -> Result<Reply, Refusal> {
+        let got = tokio::time::timeout(MAP_PATIENCE, (self.latest_map)()).await;
+        match got {
+            Ok(Ok(())) => Ok(Reply::empty()),
+            Ok(Err(e)) => Err(Refusal::new(Errno::EAGAIN, e)),
+            Err(_) => Err(Refusal::new(
+                Errno::ETIMEDOUT,
+                format!("the newest map did not come within {} s", MAP_PATIENCE.as_secs()),
+            )),
+        }
     }
 
     async fn status(&self, args: &Args) -> Result<Reply, Refusal> {
@@ -232,36 +276,16 @@ fn flush_pg_stats(a: &Admin, _: &Args) -> Result<Reply, Refusal> {
     }
 }
 
-/// What copies between objects wait for (Ceph: `Objecter::dump_requests`).
+/// What copies between objects wait for.
 fn objecter_requests(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
     let (epoch, all) = (a.requests)();
-    let name = |scope: &client::Scope| match scope {
-        client::Scope::Object { name, .. } => String::from_utf8_lossy(name).into_owned(),
-        client::Scope::Pg { .. } => String::new(),
-    };
-    let ops = all.iter().map(|op| {
-        json!({
-            "tid": op.tid,
-            "pg": op.placed.as_ref().map(|p| p.0.pgid.to_string()),
-            // As Ceph shows one that is nowhere.
-            "osd": op.sent_to.map_or(-1, |osd| osd.0),
-            "primary": op.placed.as_ref().and_then(|p| p.1).map_or(-1, |osd| osd.0),
-            "epoch": op.placed.as_ref().map(|p| p.2.0),
-            "object_id": name(&op.scope),
-            "object_locator": format!("@{}", op.scope.pool()),
-            "paused": u8::from(op.paused),
-            "attempts": op.attempts,
-            "osd_ops": op.ops.iter().map(|o| o.code.to_string()).collect::<Vec<_>>(),
-        })
-    });
-    let none: [(); 0] = [];
-    reply(
-        args,
-        json!({
-            "osdmap_epoch": epoch.0, "ops": ops.collect::<Vec<_>>(), "linger_ops": none,
-            "pool_ops": none, "pool_stat_ops": none, "statfs_ops": none, "command_ops": none,
-        }),
-    )
+    reply(args, client::requests_json(epoch, &all))
+}
+
+fn list_devices(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
+    let device =
+        |(name, id): &(String, String)| json!({"device": format!("/dev/{name}"), "device_id": id});
+    reply(args, a.devices.iter().map(device).collect())
 }
 
 /// Lines of the log are written as they come: there is nothing to wait for.

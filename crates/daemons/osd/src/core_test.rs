@@ -1453,6 +1453,8 @@ fn admin_commands_answer() {
             ping_times: Box::new(Default::default),
             requests: Box::new(Default::default),
             maps: Box::new(|| (Epoch(1), Epoch(1))),
+            latest_map: Box::new(|| Box::pin(async { Ok(()) })),
+            devices: vec![("sda".into(), "DISK_1".into())],
             flush_stats: Box::new(|| None),
             state: Box::new(|| "active"),
         };
@@ -1463,6 +1465,31 @@ fn admin_commands_answer() {
         let (code, _, v) = ask(r#"{"prefix": "status"}"#).await;
         assert_eq!((code, &v["state"], &v["num_pgs"]), (0, &"active".into(), &PG_NUM.into()));
         assert_eq!(ask(r#"{"prefix": "version"}"#).await.2["release"], "squid");
+        let (_, _, devices) = ask(r#"{"prefix": "list_devices"}"#).await;
+        assert_eq!(devices, serde_json::json!([{"device": "/dev/sda", "device_id": "DISK_1"}]));
+        let (_, _, history) = ask(r#"{"prefix": "dump_pgstate_history"}"#).await;
+        let pgs = history["pgs"].as_array().unwrap();
+        assert_eq!(pgs.len(), PG_NUM as usize);
+        let states = |pg: &serde_json::Value| -> Vec<String> {
+            let epochs = pg["history"].as_array().unwrap().iter();
+            epochs
+                .flat_map(|e| e["states"].as_array().unwrap())
+                .map(|s| s["state"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        let led = pgs.iter().find(|p| p["currently"] == "Started/Primary/Active/Clean").unwrap();
+        assert!(states(led).contains(&"Started/Primary/Peering/GetInfo".to_owned()), "{led}");
+        let (_, _, stats) = ask(r#"{"prefix": "dump_pg_recovery_stats"}"#).await;
+        let clean = |s: &&serde_json::Value| s["recovery_state"] == "Started/Primary/Active/Clean";
+        assert!(
+            stats.as_array().unwrap().iter().find(clean).unwrap()["enters"].as_u64() >= Some(1)
+        );
+        let (_, _, turns) = ask(r#"{"prefix": "dump_recovery_reservations"}"#).await;
+        assert_eq!(turns["local_reservations"]["in_progress"], serde_json::json!([]));
+        let (code, _, stray) = ask(r#"{"prefix": "scrub_purged_snaps"}"#).await;
+        assert_eq!((code, &stray["stray"]), (0, &0.into()));
+        assert_eq!(ask(r#"{"prefix": "cache drop"}"#).await.0, 0);
+        assert_eq!(ask(r#"{"prefix": "get_latest_osdmap"}"#).await.0, 0);
         let (_, _, table) = ask(r#"{"prefix": "get_command_descriptions"}"#).await;
         assert_eq!(table.as_object().unwrap().len(), crate::admin::COMMANDS.len());
         let set = r#"{"prefix": "config set", "var": "osd_max_object_size", "val": ["1M"]}"#;

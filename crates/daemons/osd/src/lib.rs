@@ -20,6 +20,7 @@
 //! * [`perf`], [`tracker`], [`stats`], [`admin`]: what an operator can see and do.
 
 pub mod admin;
+mod admin_collect;
 mod admin_query;
 mod admin_unfound;
 mod backoffs;

@@ -73,7 +73,7 @@ pub use lease::{Promise, Steady};
 pub use log_entry::{LogEntry, LogOp};
 pub use machine::{
     BackfillStatus, GiveUp, Holder, Incomplete, Lacking, LostRefused, PeeringStatus, Pg, RuledOut,
-    ScrubKind, ScrubResults, WaitsFor,
+    ScrubKind, ScrubResults, StateHistory, Stay, StayTimes, WaitsFor,
 };
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
 pub use members::Members;
@@ -83,7 +83,7 @@ pub use places::Places;
 pub use proposal::{
     Dup, NewEntry, NotActive, ObjectStatus, OpToken, Payloads, PersistToken, Proposal, ReadToken,
 };
-pub use reserver::{Reserver, Turn};
+pub use reserver::{Reserver, Turn, Wish};
 pub use rows::{LoadError, RowBatch};
 pub use scrub::{ScrubMap, ScrubObject};
 pub use shard_read::{ShardAnswer, ShardBytes, ShardQuery};

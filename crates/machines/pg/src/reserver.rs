@@ -12,6 +12,17 @@ struct Entry {
     since: u64,
 }
 
+/// A turn that is wanted or held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wish<T> {
+    /// Whose it is.
+    pub who: T,
+    /// Its priority.
+    pub priority: u8,
+    /// It is for a backfill.
+    pub backfill: bool,
+}
+
 /// What changed for somebody.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn<T> {
@@ -81,6 +92,16 @@ impl<T: Copy + Ord> Reserver<T> {
         recalled.into_iter().map(|(who, _)| who).collect()
     }
 
+    /// Those that have a turn, and those that wait, in order.
+    pub fn wishes(&self) -> (Vec<Wish<T>>, Vec<Wish<T>>) {
+        let wish = |who: T, e: &Entry| Wish { who, priority: e.priority, backfill: e.backfill };
+        let waiting = |who: &T| Some(wish(*who, self.waiting.get(who)?));
+        (
+            self.holding.iter().map(|(who, e)| wish(*who, e)).collect(),
+            self.order.iter().filter_map(|(_, _, who)| waiting(who)).collect(),
+        )
+    }
+
     /// How many have a turn.
     pub fn holding(&self) -> usize {
         self.holding.len()
@@ -143,6 +164,13 @@ mod tests {
         // Equals do not take turns from each other.
         r.ask(6, 190, false);
         assert_eq!(all(&mut r, 2, true), []);
+        let (hold, wait) = r.wishes();
+        assert_eq!(hold.iter().map(|w| w.who).collect::<Vec<_>>(), [2, 5]);
+        let shown = |w: &Wish<u8>| (w.who, w.priority, w.backfill);
+        assert_eq!(
+            wait.iter().map(shown).collect::<Vec<_>>(),
+            [(6, 190, false), (4, 150, true), (1, 110, true)]
+        );
         // An operator wants this one.
         r.ask(1, 254, true);
         assert_eq!(all(&mut r, 2, true), [Turn::Preempted(5), Turn::Granted(1)]);

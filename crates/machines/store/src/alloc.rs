@@ -48,6 +48,31 @@ impl Alloc {
         self.free
     }
 
+    /// At most `most` runs of free blocks, in order.
+    pub(crate) fn runs(&self, most: usize) -> Vec<(u64, u64)> {
+        let (mut runs, mut from) = (Vec::new(), 0);
+        while runs.len() < most {
+            let Some(start) = self.next(from, true) else { break };
+            let end = self.next(start, false).unwrap_or(self.blocks);
+            runs.push((start, end - start));
+            from = end;
+        }
+        runs
+    }
+
+    /// The first block from `from` on that is free, or that is not.
+    fn next(&self, from: u64, free: bool) -> Option<u64> {
+        let flip = if free { 0 } else { u64::MAX };
+        let mut w = (from / 64) as usize;
+        let mut word = (self.words.get(w)? ^ flip) & (u64::MAX << (from % 64));
+        while word == 0 {
+            w += 1;
+            word = self.words.get(w)? ^ flip;
+        }
+        let block = w as u64 * 64 + u64::from(word.trailing_zeros());
+        (block < self.blocks).then_some(block)
+    }
+
     pub(crate) fn is_free(&self, b: u64) -> bool {
         self.words[(b / 64) as usize] >> (b % 64) & 1 == 1
     }

@@ -113,3 +113,21 @@ fn the_end_of_use_is_found() {
         }
     }
 }
+
+#[test]
+fn free_runs_are_listed_in_order() {
+    for blocks in [64u64, 100, 6400, 6401] {
+        let mut alloc = Alloc::new(blocks);
+        assert_eq!(alloc.runs(9), []);
+        alloc.release((0, blocks as u32));
+        assert_eq!(alloc.runs(9), [(0, blocks)]);
+        alloc.take((0, 3));
+        alloc.take((60, 4));
+        alloc.take((blocks - 1, 1));
+        let tail = (64, blocks.saturating_sub(65));
+        let all: Vec<(u64, u64)> = [(3, 57), tail].into_iter().filter(|r| r.1 > 0).collect();
+        assert_eq!(alloc.runs(9), all, "{blocks}");
+        assert_eq!(alloc.runs(1), [(3, 57)]);
+        assert_eq!(all.iter().map(|r| r.1).sum::<u64>(), alloc.free_blocks());
+    }
+}

@@ -358,6 +358,15 @@ impl Store {
         }
     }
 
+    /// At most `most` ranges of the device that are free: first byte and length. A store in memory
+    /// has none.
+    pub fn free_ranges(&self, most: usize) -> Vec<(u64, u64)> {
+        match &self.0 {
+            Backend::Memory(_) => Vec::new(),
+            Backend::Disk(d) => d.0.free_ranges(most),
+        }
+    }
+
     /// Checks the consistency of everything; `deep` also reads and verifies all data.
     pub async fn fsck(&self, deep: bool) -> Result<FsckReport, StoreError> {
         match &self.0 {

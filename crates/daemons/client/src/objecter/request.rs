@@ -3,6 +3,7 @@
 use crate::error::{ClientError, Result};
 use bytes::Bytes;
 use messages::{Op, OpArgs};
+use serde_json::{Value, json};
 use types::rados::OsdFlags;
 use types::{Epoch, ObjectLocator, OsdId, PgId, PoolId, SnapContext, SnapId, SpgId, Utime};
 
@@ -23,6 +24,34 @@ pub struct InFlight {
     pub attempts: i32,
     /// What it consists of.
     pub ops: Vec<Op>,
+}
+
+/// Requests as `objecter_requests` shows them (Ceph: `Objecter::dump_requests`).
+pub fn requests_json(epoch: Epoch, all: &[InFlight]) -> Value {
+    let name = |scope: &Scope| match scope {
+        Scope::Object { name, .. } => String::from_utf8_lossy(name).into_owned(),
+        Scope::Pg { .. } => String::new(),
+    };
+    let ops = all.iter().map(|op| {
+        json!({
+            "tid": op.tid,
+            "pg": op.placed.as_ref().map(|p| p.0.pgid.to_string()),
+            // As Ceph shows one that is nowhere.
+            "osd": op.sent_to.map_or(-1, |osd| osd.0),
+            "primary": op.placed.as_ref().and_then(|p| p.1).map_or(-1, |osd| osd.0),
+            "epoch": op.placed.as_ref().map(|p| p.2.0),
+            "object_id": name(&op.scope),
+            "object_locator": format!("@{}", op.scope.pool()),
+            "paused": u8::from(op.paused),
+            "attempts": op.attempts,
+            "osd_ops": op.ops.iter().map(|o| o.code.to_string()).collect::<Vec<_>>(),
+        })
+    });
+    let none: [(); 0] = [];
+    json!({
+        "osdmap_epoch": epoch.0, "ops": ops.collect::<Vec<_>>(), "linger_ops": none,
+        "pool_ops": none, "pool_stat_ops": none, "statfs_ops": none, "command_ops": none,
+    })
 }
 
 /// What a request is about.

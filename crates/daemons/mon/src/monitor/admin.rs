@@ -31,6 +31,7 @@ static OWN: &[Command<()>] = &[
     ),
     own("config unset name=var,type=CephString", "take back what config set has set"),
     changing("compact", "make a snapshot of the state and throw away the log before it"),
+    own("connection scores dump", "show which monitors are heard, as elections see it"),
     own("dump_historic_ops", "show requests that were answered lately"),
     changing(
         "injectargs name=injected_args,type=CephString,n=N",
@@ -169,6 +170,7 @@ impl Inner {
                 });
                 json!({"mon": each.collect::<Map<_, _>>()})
             }
+            "connection scores dump" => self.connection_scores(),
             // Lines are written as they come.
             "log flush" => return Ok(Reply::empty()),
             "ops" => self.ops.in_flight(now()),
@@ -179,6 +181,34 @@ impl Inner {
             }
         };
         Ok(Reply::data(format.json(&value)))
+    }
+
+    /// What this monitor knows of the others' connections, in the shape of Ceph's
+    /// `ConnectionTracker`. Elections go by votes and logs, so that there are no scores of a past.
+    fn connection_scores(&self) -> Value {
+        let status = self.status();
+        let peers = |rank: i32| -> Vec<Value> {
+            let others = (0..self.committed().monmap.ranks.len() as i32).filter(|r| *r != rank);
+            let peer = |r: i32| {
+                let alive = status.quorum.contains(&r);
+                json!({"peer_rank": r, "peer_score": f64::from(u8::from(alive)), "peer_alive": alive})
+            };
+            others.map(peer).collect()
+        };
+        let report = json!({
+            "rank": status.rank,
+            "epoch": status.election_epoch,
+            "version": 0,
+            "peer_scores": peers(status.rank),
+        });
+        json!({
+            "rank": status.rank,
+            "epoch": status.election_epoch,
+            "version": 0,
+            "half_life": 0.0,
+            "persist_interval": 0,
+            "reports": [report],
+        })
     }
 
     /// Counters: the name, whether it only grows, its value, and what it is.

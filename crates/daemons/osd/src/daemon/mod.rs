@@ -235,6 +235,24 @@ impl MonLink for Link {
     }
 }
 
+/// How often it is looked whether a map has come that an operator waits for.
+const MAP_LOOK: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Names and ids of devices, from what the OSD says of itself.
+fn devices(metadata: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    let list = |key: &str| {
+        metadata.get(key).map_or("", String::as_str).split(',').filter(|d| !d.is_empty())
+    };
+    let id = |name: &str| {
+        let of = |entry: &str| {
+            entry.split_once('=').filter(|(n, _)| *n == name).map(|(_, id)| id.to_owned())
+        };
+        list("device_ids").find_map(of).unwrap_or_default()
+    };
+    // What the device mapper makes stands for what is below it.
+    list("devices").filter(|d| !d.starts_with("dm-")).map(|d| (d.to_owned(), id(d))).collect()
+}
+
 /// A running OSD. Dropping the handle does not stop it; [`OsdHandle::shutdown`] does.
 #[derive(Clone)]
 pub struct OsdHandle(Rc<Daemon>);
@@ -636,12 +654,23 @@ impl Daemon {
         self.map.borrow().as_ref().map_or(Epoch(0), |m| m.epoch())
     }
 
+    /// Asks the monitors for the newest map, and waits until it holds here.
+    async fn latest_map(&self) -> Result<(), String> {
+        let (newest, _) = self.mon.get_version("osdmap").await.map_err(|e| e.to_string())?;
+        let newest = Epoch(u32::try_from(newest).unwrap_or(u32::MAX));
+        while self.epoch() < newest {
+            self.link.want_map(newest);
+            tokio::time::sleep(MAP_LOOK).await;
+        }
+        Ok(())
+    }
+
     /// What operators can ask.
     fn admin_commands(self: &Rc<Self>) -> Admin {
         let own = self.superblock.borrow();
         let (w1, w2) = (Rc::downgrade(self), Rc::downgrade(self));
         let (w3, w4) = (Rc::downgrade(self), Rc::downgrade(self));
-        let (w5, copies) = (Rc::downgrade(self), self.copies.clone());
+        let (w5, w6, copies) = (Rc::downgrade(self), Rc::downgrade(self), self.copies.clone());
         let maps = move || {
             let d = w2.upgrade();
             d.map_or_else(Default::default, |d| (d.superblock.borrow().oldest, d.epoch()))
@@ -658,6 +687,16 @@ impl Daemon {
             }),
             requests: Box::new(move || copies.in_flight()),
             maps: Box::new(maps),
+            latest_map: Box::new(move || {
+                let daemon = w6.upgrade();
+                Box::pin(async move {
+                    match daemon {
+                        Some(d) => d.latest_map().await,
+                        None => Err("the OSD stops".to_owned()),
+                    }
+                })
+            }),
+            devices: devices(&self.metadata),
             flush_stats: Box::new(move || w5.upgrade().map(|d| d.flush_stats())),
             state: Box::new(move || w4.upgrade().map_or("stopping", |d| d.state())),
         }

@@ -21,6 +21,7 @@ mod async_recovery;
 mod backfill;
 mod backfill_scan;
 mod backfill_target;
+mod history;
 mod invariants;
 mod join;
 mod lease;
@@ -60,6 +61,7 @@ use crate::rows;
 use crate::stats::StatSum;
 
 pub use backfill::BackfillStatus;
+pub use history::{StateHistory, Stay, StayTimes};
 pub use peering_status::{Incomplete, PeeringStatus, RuledOut, WaitsFor};
 pub use scrub::{ScrubKind, ScrubResults};
 pub use status::{PeerStatus, PgStatus};
@@ -225,6 +227,7 @@ pub struct Pg {
     /// When this OSD had come up, when the primary was last told of this copy.
     told_since: Epoch,
     times: status::Times,
+    history: history::StateHistory,
 }
 
 impl Pg {
@@ -380,6 +383,7 @@ impl Pg {
             leases: lease::Leases::default(),
             told_since: Epoch(0),
             times: status::Times::new(now),
+            history: history::StateHistory::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::past_intervals::is_pending;
 use crate::stats::StatSum;
 
 use super::backfill::BackfillStatus;
+use super::history::{StateHistory, Stay};
 use super::{Pg, Phase};
 
 /// When the PG was last in a state (Ceph: `pg_stat_t::last_*`).
@@ -373,6 +374,11 @@ impl Pg {
         }
     }
 
+    /// Which states it was in.
+    pub fn state_history(&self) -> &StateHistory {
+        &self.history
+    }
+
     /// Keeps the `last_*` times.
     pub(super) fn update_times(&mut self) {
         let (now, state, phase, outer) =
@@ -385,6 +391,9 @@ impl Pg {
             (t.outer, t.within) = (outer, now);
         }
         if phase != t.phase {
+            let stay =
+                Stay { state: t.phase, entered: t.entered, left: now, epoch: self.map.epoch() };
+            self.history.moved(stay, phase);
             (t.phase, t.entered) = (phase, now);
         }
         let is = |bit| state.has(bit);

@@ -211,6 +211,12 @@ impl Disk {
         }
     }
 
+    /// Ranges of free space, in bytes.
+    pub(crate) fn free_ranges(&self, most: usize) -> Vec<(u64, u64)> {
+        let runs = self.state.borrow().alloc.runs(most);
+        runs.into_iter().map(|(start, len)| (start * BLOCK, len * BLOCK)).collect()
+    }
+
     /// Changes the budgets; caches that are above theirs shrink at once.
     pub(crate) fn set_budgets(&self, budgets: Budgets) {
         self.state.borrow_mut().set_budgets(budgets);
