@@ -182,6 +182,10 @@ mon_osd_warn_num_repaired|uint|advanced|10|0..|r|mgr|Warn about OSDs on which mo
 mon_warn_on_slow_ping_time|float|advanced|0|0..|r|mgr,osd|Warn about pings between OSDs that take longer than this many milliseconds on average; 0 for mon_warn_on_slow_ping_ratio.
 mon_warn_on_slow_ping_ratio|float|advanced|0.05|0..|r|mgr,osd|Warn about pings between OSDs that take longer than this part of osd_heartbeat_grace on average; 0 for never.
 mon_warn_on_misplaced|bool|advanced|false||r|mon|Warn about objects that are on other OSDs than they should be.
+mon_data_avail_warn|int|advanced|30|0..100|r|mon|Percent of free space below a monitor's data from which on MON_DISK_LOW is raised.
+mon_data_avail_crit|int|advanced|5|0..100|r|mon|Percent of free space below a monitor's data from which on MON_DISK_CRIT is raised.
+mon_warn_on_older_version|bool|advanced|true||r|mon|Warn about daemons of an older version than others.
+mon_warn_older_version_delay|secs|advanced|604800|0..|r|mon|How long daemons may be of an older version than others before that is warned about.
 mon_pool_quota_warn_threshold|uint|advanced|0|0..100|r|mon|Percent of a quota from which on a pool is warned about; 0 for never.
 mon_warn_on_pool_no_app|bool|dev|true||r|mon|Warn about pools without an application tag.
 mon_warn_on_pool_no_redundancy|bool|advanced|true||r|mon|Warn about pools of size 1.
@@ -259,6 +263,15 @@ mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the m
 mgr_service_beacon_grace|secs|advanced|60|1..|r|mgr|Seconds without a report after which a daemon that registered as a service is forgotten.
 mgr/crash/warn_recent_interval|secs|advanced|1209600|0..|r|mgr|Seconds for which a crash that was not archived is warned about.
 mgr/crash/retain_interval|secs|advanced|31536000|0..|r|mgr|Seconds after which reports of crashes are removed.
+mgr/progress/enabled|bool|advanced|true||r|mgr|Show what goes on in `ceph -s` and `ceph progress`.
+mgr/telemetry/channel_basic|bool|advanced|true||r|mgr|Reports have sizes, versions and settings of the cluster.
+mgr/telemetry/channel_crash|bool|advanced|true||r|mgr|Reports have crashes of daemons, without hosts.
+mgr/telemetry/channel_device|bool|advanced|true||r|mgr|Reports have health of devices, of which none is collected.
+mgr/telemetry/channel_ident|bool|advanced|false||r|mgr|Reports have what an operator says of the cluster.
+mgr/telemetry/channel_perf|bool|advanced|false||r|mgr|Reports have counters.
+mgr/telemetry/contact|str|advanced|||r|mgr|Whom reports name as contact, in the channel ident.
+mgr/telemetry/description|str|advanced|||r|mgr|What reports say of the cluster, in the channel ident.
+mgr/telemetry/organization|str|advanced|||r|mgr|Whose cluster it is, in the channel ident.
 mgr/prometheus/server_addr|str|basic|::||r|mgr|Where the manager's metrics are served, once `ceph mgr module enable prometheus` was given; :: is everywhere.
 mgr/prometheus/server_port|uint|basic|9283|1..65535|r|mgr|Port of the manager's metrics.
 mgr/prometheus/rbd_stats_pools|str|advanced|||r|mgr|Pools and namespaces (POOL or POOL/NAMESPACE, with commas between them, or *) whose images have metrics.

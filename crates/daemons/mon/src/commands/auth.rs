@@ -80,6 +80,14 @@ pub(super) static COMMANDS: &[Entry] = &[
         "rwx",
         caps,
     ),
+    read("auth dump-keys", "Dump entities with their keys and caps.", "auth", "rx", dump_keys),
+    write(
+        "auth rotate name=entity,type=CephString",
+        "Give an entity a new key, and print its keyring.",
+        "auth",
+        "rwx",
+        rotate,
+    ),
     flagged(
         write("auth del name=entity,type=CephString", "Remove an entity.", "auth", "rwx", remove),
         flags::DEPRECATED,
@@ -310,6 +318,34 @@ fn caps(c: &mut Write<'_>) -> Answer {
     let auth = EntityAuth { key: old.key.clone(), caps };
     c.pending.put(Change::Auth(name.clone(), Some(auth)));
     Ok(Reply::status(format!("updated caps for {name}")))
+}
+
+/// Sessions and tickets of the old key go on; who asks for new ones needs the new key.
+fn rotate(c: &mut Write<'_>) -> Answer {
+    let name = target(c)?;
+    let Some(old) = c.pending.state().auth.get(&name) else {
+        return Err(Refusal::new(Errno::ENOENT, "entity does not exist"));
+    };
+    let key = CryptoKey::generate(c.env.now, &mut rand::rng());
+    let auth = EntityAuth { key, caps: old.caps.clone() };
+    c.pending.put(Change::Auth(name.clone(), Some(auth.clone())));
+    Ok(keyring(c.format(), &[(name, auth)]))
+}
+
+fn dump_keys(c: &Read<'_>) -> Answer {
+    let secret = |(name, auth): (&AuthName, &EntityAuth)| {
+        let caps: Map<String, Value> =
+            auth.caps.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+        json!({
+            "entity": {"type": name.kind.0, "type_str": name.kind.name(), "id": name.id},
+            "auth": {"key": {"type": 1, "type_str": "aes", "key": auth.key.to_base64()}, "caps": caps},
+        })
+    };
+    let format = if c.format() == Format::Plain { Format::JsonPretty } else { c.format() };
+    let secrets: Vec<Value> = c.state.auth.iter().map(secret).collect();
+    Ok(Reply::data(
+        format.json(&json!({"data": {"version": c.state.auth.version(), "secrets": secrets}})),
+    ))
 }
 
 fn remove(c: &mut Write<'_>) -> Answer {

@@ -308,6 +308,8 @@ pub fn checks(state: &ClusterState, env: &Env<'_>) -> HealthChecks {
         .chain(super::health_osd::too_many_pgs(map, &conf))
         .chain(super::health_osd::near_quota(map, &conf, digest))
         .chain(super::health_osd::misplaced(&conf, digest))
+        .chain(super::health_osd::mon_disks(&env.mon.free, &conf))
+        .chain(super::health_osd::old_versions(state, env.mon.mixed_for, &conf))
         .chain(super::moves::stuck(state));
     all.checks.extend(more);
     drop(conf);

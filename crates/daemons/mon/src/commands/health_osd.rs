@@ -2,10 +2,12 @@
 //! `PGMap::get_health_checks`, 16.2).
 
 use crate::osd_state::OsdMapExt;
+use crate::state::{ClusterState, Metadata};
 use conf::Config;
 use crush::CrushMap;
 use messages::HealthCheck;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::pool::flag;
 use types::rados::osdmap_flag;
 use types::{OsdId, OsdMap};
@@ -170,4 +172,79 @@ pub(super) fn misplaced(conf: &Config, digest: Option<&pgmap::Digest>) -> Option
     let percent = some as f64 / all as f64 * 100.0;
     let summary = format!("{some}/{all} objects misplaced ({percent:.3}%)");
     Some(found("OBJECT_MISPLACED", HealthCheck::WARN, summary, Vec::new(), some as usize))
+}
+
+/// Monitors with little space below their data.
+pub(super) fn mon_disks(free: &BTreeMap<String, u8>, conf: &Config) -> Vec<Found> {
+    let (warn, crit) = (conf.i64("mon_data_avail_warn"), conf.i64("mon_data_avail_crit"));
+    let (critical, others): (Vec<_>, Vec<_>) =
+        free.iter().partition(|(_, percent)| i64::from(**percent) <= crit);
+    let low: Vec<_> = others.into_iter().filter(|(_, p)| i64::from(**p) <= warn).collect();
+    let report = |code, severity, how: &str, which: Vec<(&String, &u8)>| {
+        let names: Vec<&str> = which.iter().map(|(n, _)| n.as_str()).collect();
+        let (s, are) = if which.len() == 1 { ("", "is") } else { ("s", "are") };
+        let summary = format!("mon{s} {} {are} {how} on available space", names.join(","));
+        let detail = which.iter().map(|(n, p)| format!("mon.{n} has {p}% avail")).collect();
+        found(code, severity, summary, detail, which.len())
+    };
+    let mut out = Vec::new();
+    if !critical.is_empty() {
+        out.push(report("MON_DISK_CRIT", HealthCheck::ERR, "very low", critical));
+    }
+    if !low.is_empty() {
+        out.push(report("MON_DISK_LOW", HealthCheck::WARN, "low", low));
+    }
+    out
+}
+
+/// Daemons by version.
+pub(crate) fn daemon_versions(state: &ClusterState) -> BTreeMap<String, Vec<String>> {
+    let map = state.osd.map();
+    let osds = state.osd_metadata.iter().filter(|(o, _)| map.is_up(**o));
+    let osds = osds.map(|(o, m)| (format!("osd.{}", o.0), m));
+    let named = |kind: &'static str, all: &'_ BTreeMap<String, Metadata>| {
+        all.iter().map(|(n, m)| (format!("{kind}.{n}"), m.clone())).collect::<Vec<_>>()
+    };
+    let mut out: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut add = |name: String, m: &Metadata| {
+        if let Some(version) = m.get("ceph_version_short") {
+            out.entry(version.clone()).or_default().push(name);
+        }
+    };
+    osds.for_each(|(name, m)| add(name, m));
+    for (name, m) in named("mon", &state.mon_metadata) {
+        add(name, &m);
+    }
+    for (name, m) in named("mgr", &state.mgr_metadata) {
+        add(name, &m);
+    }
+    out
+}
+
+/// Daemons of other versions than the newest one, for longer than an upgrade takes.
+pub(super) fn old_versions(
+    state: &ClusterState,
+    mixed_for: Option<Duration>,
+    conf: &Config,
+) -> Option<Found> {
+    let delay = Duration::from_secs(conf.u64("mon_warn_older_version_delay"));
+    if !conf.bool("mon_warn_on_older_version") || mixed_for? <= delay {
+        return None;
+    }
+    let mut versions = daemon_versions(state);
+    versions.pop_last();
+    let daemons: usize = versions.values().map(Vec::len).sum();
+    if daemons == 0 {
+        return None;
+    }
+    let several = versions.len() > 1;
+    let who = if daemons == 1 { "is a daemon" } else { "are daemons" };
+    let what = if several { "multiple old versions" } else { "an older version" };
+    let detail = versions.iter().map(|(version, names)| {
+        let are = if names.len() == 1 { "is" } else { "are" };
+        format!("{} {are} running an older version of ceph: {version}", names.join(" "))
+    });
+    let severity = if several { HealthCheck::ERR } else { HealthCheck::WARN };
+    let summary = format!("There {who} running {what} of ceph");
+    Some(found("DAEMON_OLD_VERSION", severity, summary, detail.collect(), versions.len()))
 }

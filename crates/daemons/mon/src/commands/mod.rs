@@ -25,6 +25,8 @@ pub mod pool;
 mod pool_settings;
 mod status;
 
+pub(crate) use health_osd::daemon_versions;
+
 use crate::command::{Args, Command, Format, Refusal, Reply, flags};
 use crate::state::{ClusterState, Pending};
 use ::auth::AuthName;
@@ -34,6 +36,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::LazyLock;
+use std::time::Duration;
 use types::errno::Errno;
 use types::{EntityAddr, Utime};
 
@@ -170,6 +173,10 @@ pub struct MonStatus {
     pub clocks: BTreeMap<String, ClockSkew>,
     /// How often it measured.
     pub clock_round: u64,
+    /// Percent of the space below their data that is free, of the monitors that told it.
+    pub free: BTreeMap<String, u8>,
+    /// How long daemons have been of several versions, if they are.
+    pub mixed_for: Option<Duration>,
 }
 
 /// What the manager reported last. It is not replicated: it is outdated a few seconds later.

@@ -214,11 +214,7 @@ fn mon_status(c: &Read<'_>) -> Answer {
 }
 
 fn version(c: &Read<'_>) -> Answer {
-    let value = json!({
-        "version": types::version::SHORT,
-        "release": types::version::RELEASE,
-        "release_type": "stable",
-    });
+    let value = json!({"version": types::version::LONG});
     Ok(c.format().reply(|| value, || format!("{}\n", types::version::LONG)))
 }
 

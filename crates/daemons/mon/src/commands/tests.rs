@@ -157,6 +157,67 @@ fn clocks_that_are_too_far_apart_are_told() {
 }
 
 #[test]
+fn monitors_without_space_are_named() {
+    let mut b = Bench::new();
+    b.mon.free = [("a", 31), ("b", 30), ("c", 6), ("d", 5)].map(|(n, p)| (n.to_owned(), p)).into();
+    let checks = b.json(json!({"prefix": "health", "detail": "detail"}))["checks"].clone();
+    assert_eq!(checks["MON_DISK_LOW"]["severity"], "HEALTH_WARN");
+    assert_eq!(
+        checks["MON_DISK_LOW"]["summary"],
+        json!({"message": "mons b,c are low on available space", "count": 2})
+    );
+    assert_eq!(checks["MON_DISK_LOW"]["detail"][1]["message"], "mon.c has 6% avail");
+    assert_eq!(checks["MON_DISK_CRIT"]["severity"], "HEALTH_ERR");
+    assert_eq!(
+        checks["MON_DISK_CRIT"]["summary"]["message"],
+        "mon d is very low on available space"
+    );
+}
+
+#[test]
+fn daemons_of_old_versions_are_named_when_the_delay_is_over() {
+    let mut b = Bench::new();
+    for (name, version) in [("a", "19.2.0"), ("b", "19.2.1"), ("c", "19.2.0")] {
+        let m = [("ceph_version_short".to_owned(), version.to_owned())].into();
+        b.pending.put(crate::state::Change::MonMetadata(name.into(), Some(m)));
+    }
+    b.pending.close();
+    let check = |b: &mut Bench| {
+        b.json(json!({"prefix": "health", "detail": "detail"}))["checks"]
+            .get("DAEMON_OLD_VERSION")
+            .cloned()
+    };
+    assert_eq!(check(&mut b), None);
+    b.mon.mixed_for = Some(std::time::Duration::from_secs(7 * 86_400));
+    assert_eq!(check(&mut b), None, "an upgrade may take a week");
+    b.mon.mixed_for = Some(std::time::Duration::from_secs(7 * 86_400 + 1));
+    let found = check(&mut b).unwrap();
+    assert_eq!(found["severity"], "HEALTH_WARN");
+    assert_eq!(found["summary"]["message"], "There are daemons running an older version of ceph");
+    assert_eq!(
+        found["detail"][0]["message"],
+        "mon.a mon.c are running an older version of ceph: 19.2.0"
+    );
+}
+
+#[test]
+fn a_rotated_key_is_a_new_one_with_the_same_caps() {
+    let mut b = Bench::new();
+    let caps = json!(["mon", "allow r", "osd", "allow rw"]);
+    b.json(json!({"prefix": "auth get-or-create", "entity": "client.r", "caps": caps}));
+    let before = b.json(json!({"prefix": "auth get", "entity": "client.r"}));
+    let rotated = b.json(json!({"prefix": "auth rotate", "entity": "client.r"}));
+    assert_eq!(rotated, b.json(json!({"prefix": "auth get", "entity": "client.r"})));
+    assert_ne!(rotated[0]["key"], before[0]["key"]);
+    assert_eq!(rotated[0]["caps"], before[0]["caps"]);
+    let keys = b.json(json!({"prefix": "auth dump-keys"}));
+    let secrets = keys["data"]["secrets"].as_array().unwrap();
+    let mine = secrets.iter().find(|s| s["entity"]["id"] == "r").unwrap();
+    assert_eq!(mine["entity"]["type_str"], "client");
+    assert_eq!(mine["auth"]["key"]["key"], rotated[0]["key"]);
+}
+
+#[test]
 fn a_command_that_is_refused_changes_nothing() {
     let mut b = Bench::new();
     let before = b.pending.state().osd.last();

@@ -48,7 +48,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use types::{EntityAddr, EntityAddrVec, EntityName, EntityType, Utime};
 
@@ -132,6 +132,10 @@ pub(crate) struct Inner {
     /// Metadata servers, as the leader knows them.
     pub mds_watch: RefCell<mds_messages::MdsWatch>,
     pub timechecks: RefCell<timecheck::Timechecks>,
+    /// Percent of the space below its data that is free.
+    pub free: Cell<Option<u8>>,
+    /// Since when daemons are of several versions.
+    pub mixed_since: Cell<Option<Instant>>,
     /// Requests under way.
     pub ops: Rc<ops::Ops>,
     pub started: Utime,
@@ -241,6 +245,8 @@ impl Monitor {
             mgr_commands: RefCell::default(),
             mds_watch: RefCell::default(),
             timechecks: RefCell::default(),
+            free: Cell::default(),
+            mixed_since: Cell::default(),
             ops: Rc::default(),
             started: now(),
             stopping: Cell::new(false),
@@ -408,6 +414,8 @@ impl Inner {
             started: self.started,
             clocks: self.clocks(),
             clock_round: self.timechecks.borrow().round,
+            free: self.free_space(),
+            mixed_for: self.mixed_since.get().map(|since| since.elapsed()),
         }
     }
 
@@ -420,6 +428,19 @@ impl Inner {
         let mut all = self.timechecks.borrow().skews();
         all.retain(|n, _| quorum.contains(n));
         all.insert(self.name.clone(), ClockSkew::default());
+        all
+    }
+
+    /// Percent of the space below their data that is free, of this monitor and, if it leads, of
+    /// those that take part.
+    fn free_space(&self) -> BTreeMap<String, u8> {
+        let mut all = BTreeMap::new();
+        if self.leads() {
+            let quorum = self.quorum_names();
+            all.clone_from(self.timechecks.borrow().free());
+            all.retain(|n, _| quorum.contains(n));
+        }
+        all.extend(self.free.get().map(|percent| (self.name.clone(), percent)));
         all
     }
 

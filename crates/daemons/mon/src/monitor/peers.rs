@@ -81,7 +81,13 @@ pub(crate) enum Told {
     /// To a view of a group that was given up: the number of the group that goes on.
     Rescued(u64),
     /// To a view: the time.
-    Clock { sec: u32, nsec: u32 },
+    Clock {
+        sec: u32,
+        nsec: u32,
+        /// Percent of the space below its data that is free, if it knows.
+        #[serde(default)]
+        free: Option<u8>,
+    },
     /// Global ids from the first to before the second.
     Ids(u64, u64),
     /// Ask the leader; these are the monitors.

@@ -453,7 +453,8 @@ impl Inner {
             tokio::task::spawn_local(async move {
                 let asked = Instant::now();
                 match links.ask(&name, &Ask::View(view)).await {
-                    Some(Told::Clock { sec, nsec }) => {
+                    Some(Told::Clock { sec, nsec, free }) => {
+                        inner.timechecks.borrow_mut().has_free(&name, free);
                         inner.clock_told(&name, Utime::new(sec, nsec), asked.elapsed())
                     }
                     Some(Told::Rescued(_)) => inner.ask_whether_given_up(name).await,
@@ -573,7 +574,7 @@ impl Inner {
                     part.view = view;
                 }
                 let Utime { sec, nsec } = now();
-                Told::Clock { sec, nsec }
+                Told::Clock { sec, nsec, free: self.free.get() }
             }
             Ask::Ids | Ask::Hello { .. } | Ask::Join { .. } if !self.leads() => {
                 let mons =

@@ -5,14 +5,21 @@ use super::osd_watch::OutRules;
 use crate::osd_state;
 use crate::osd_state::OsdMapExt;
 use crate::state::{Change, Pending};
+use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::log::LogPriority;
 use types::pool::flag;
 use types::{EntityAddrVec, Epoch, OsdId};
 
 /// Global ids are reserved in steps of this; a step that a crash loses costs nothing.
 pub(super) const GLOBAL_IDS_STEP: u64 = 10_000;
+
+/// Percent of a file system that others than its owner may still use, rounded down.
+fn free_percent(path: &Path) -> Option<u8> {
+    let stat = rustix::fs::statvfs(path).ok().filter(|s| s.f_blocks > 0)?;
+    u8::try_from(u128::from(stat.f_bavail) * 100 / u128::from(stat.f_blocks)).ok()
+}
 
 impl Inner {
     /// What a new leader must have committed before it serves: keys to make tickets with, and its
@@ -61,6 +68,7 @@ impl Inner {
     }
 
     pub(super) async fn run_ticks(self: Rc<Self>) {
+        self.look_around();
         loop {
             let pause = self.conf.borrow().u64("mon_tick_interval").clamp(1, 60);
             tokio::select! {
@@ -73,11 +81,19 @@ impl Inner {
             // Those that this monitor closed itself.
             self.sessions.borrow_mut().retain(|_, s| !s.conn.is_down());
             self.waiting.borrow_mut().requests.retain(|_, p| !p.session.conn.is_down());
+            self.look_around();
             self.ops.trim(super::now(), super::admin::history_limits(&self.conf.borrow()));
             if self.leads() {
                 self.tick().await;
             }
         }
+    }
+
+    /// Looks at the space below the data, and at which versions daemons are of.
+    fn look_around(&self) {
+        self.free.set(free_percent(&self.dir));
+        let mixed = crate::commands::daemon_versions(&self.committed()).len() > 1;
+        self.mixed_since.set(mixed.then(|| self.mixed_since.get().unwrap_or_else(Instant::now)));
     }
 
     async fn tick(&self) {

@@ -21,6 +21,8 @@ pub(crate) struct Timechecks {
     /// Measurements so far.
     pub round: u64,
     peers: BTreeMap<String, Peer>,
+    /// Percent of the space below their data that is free.
+    free: BTreeMap<String, u8>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +48,19 @@ impl Timechecks {
         if p.measured.len() > KEPT {
             p.measured.pop_front();
         }
+    }
+
+    /// What a monitor said of the space below its data.
+    pub fn has_free(&mut self, name: &str, free: Option<u8>) {
+        match free {
+            Some(percent) => self.free.insert(name.to_owned(), percent),
+            None => self.free.remove(name),
+        };
+    }
+
+    /// Percent of free space, of all that said it.
+    pub fn free(&self) -> &BTreeMap<String, u8> {
+        &self.free
     }
 
     /// Of everybody that was measured: by how much the clock is off at least. What may be the
