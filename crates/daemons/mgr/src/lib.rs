@@ -11,6 +11,7 @@
 //! * [`balancer`] -- settings and plans of the balancer, without I/O;
 //! * [`counters`] -- what metadata servers count, without I/O;
 //! * [`crash`] -- reports of crashes, without I/O;
+//! * [`health_history`] -- health checks that were raised, without I/O;
 //! * [`services`] -- daemons of other programs that register, without I/O;
 //! * [`server`] -- sessions with monitors, OSDs and clients.
 
@@ -21,6 +22,7 @@ pub mod balancer;
 pub mod commands;
 pub mod counters;
 pub mod crash;
+pub mod health_history;
 pub mod prometheus;
 pub mod qos;
 pub mod rbd;

@@ -40,6 +40,7 @@ use types::{
 mod autoscale;
 mod balance;
 mod crashes;
+mod health;
 mod standby;
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
@@ -460,6 +461,7 @@ async fn metrics(inner: Weak<Inner>) -> String {
     let images = m.image_sums().await;
     let mut out = Text::default();
     let state = m.state.borrow();
+    m.take_health(&monitors.health);
     prometheus::cluster::write(&state, &monitors, &m.name, &mut out);
     prometheus::cluster::images(&images, &mut out);
     let mut seen = m.seen.borrow_mut();
@@ -616,6 +618,11 @@ impl Inner {
         state.goals = self.goals();
         let grace = self.conf.borrow().u64("mgr_service_beacon_grace");
         state.services.prune(now(), Duration::from_secs(grace));
+        {
+            let conf = self.conf.borrow();
+            state.telemetry = commands::telemetry::Settings::read(&conf);
+            state.progress.on = conf.bool("mgr/progress/enabled");
+        }
         state.crash_recent = self.conf.borrow().u64("mgr/crash/warn_recent_interval");
         state.refresh(now());
         let mut message = state.digest_message();
@@ -960,6 +967,9 @@ impl Inner {
             pools: state.pool_lines(),
             counters: state.counters.clone(),
             volumes: self.volumes.borrow().clone(),
+            crashes: state.crashes.list(true).into_iter().cloned().collect(),
+            telemetry: state.telemetry.clone(),
+            now: now(),
         })))
     }
 

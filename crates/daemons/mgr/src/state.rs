@@ -6,6 +6,7 @@ use crate::commands;
 use crate::commands::fs::PoolLine;
 use crate::counters::Counters;
 use crate::crash::Crashes;
+use crate::health_history::HealthHistory;
 use crate::services::Services;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::df::PoolRow;
@@ -13,11 +14,26 @@ use pgmap::health::ScrubLimits;
 use pgmap::map::PoolShape;
 use pgmap::{Digest, PgMap, PingLimits};
 use promises::Serving;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::pool::PoolOptValue;
 use types::{Epoch, FsMap, OsdId, OsdMap, PgId, PgStat, PoolId, Utime};
+
+/// Whether it is shown what goes on.
+#[derive(Debug)]
+pub struct Progress {
+    /// It is.
+    pub on: bool,
+    /// What was over at this time is not shown.
+    pub cleared: Cell<Utime>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Progress { on: true, cleared: Cell::default() }
+    }
+}
 
 /// The manager's state: the OSD map, and what the OSDs reported.
 #[derive(Default)]
@@ -36,6 +52,12 @@ pub struct MgrState {
     pub goals: Goals,
     /// The balancer; its commands change it.
     pub balancer: RefCell<Balancer>,
+    /// Whether it is shown what goes on, and since when.
+    pub progress: Progress,
+    /// What reports about the cluster have.
+    pub telemetry: commands::telemetry::Settings,
+    /// Health checks that were raised.
+    pub health_history: RefCell<HealthHistory>,
     /// Reports of crashes.
     pub crashes: Crashes,
     /// For how many seconds a crash is worth a warning.
@@ -208,9 +230,11 @@ impl MgrState {
     /// The message for the monitors, without the manager's own identity.
     pub fn digest_message(&self) -> MgrDigest {
         use denc::{Encode, Features};
+        let quiet =
+            (!self.progress.on).then(|| Digest { jobs: Default::default(), ..self.digest.clone() });
         MgrDigest {
             available: true,
-            pg_digest: self.digest.to_bytes(Features::ALL),
+            pg_digest: quiet.as_ref().unwrap_or(&self.digest).to_bytes(Features::ALL),
             health: self.health.clone(),
             ..MgrDigest::default()
         }

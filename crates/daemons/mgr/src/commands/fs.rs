@@ -49,6 +49,12 @@ pub struct Ask {
     pub counters: Counters,
     /// File systems in use; nothing while another manager serves.
     pub volumes: Option<Rc<Volumes>>,
+    /// Reports of crashes.
+    pub crashes: Vec<Value>,
+    /// What reports about the cluster have.
+    pub telemetry: super::telemetry::Settings,
+    /// The time.
+    pub now: types::Utime,
 }
 
 const fn ask(
@@ -428,6 +434,9 @@ mod tests {
             pools: [(1, pool("meta", 98_304)), (2, pool("data", 0))].into(),
             counters: Counters::default(),
             volumes: None,
+            crashes: Vec::new(),
+            telemetry: Default::default(),
+            now: types::Utime::default(),
         };
         let entry = COMMANDS.iter().find(|e| e.prefix() == handler).unwrap();
         let Run::Fs(handler) = entry.handler else { panic!("{handler} is not run here") };

@@ -3,6 +3,7 @@
 mod autoscale;
 mod balancer;
 mod crash;
+mod device;
 pub mod force;
 pub mod fs;
 mod orch;
@@ -11,6 +12,7 @@ mod pg;
 pub mod rbd;
 pub mod scrub;
 mod service;
+pub mod telemetry;
 mod volumes;
 
 pub(crate) use autoscale::proposals;
@@ -68,7 +70,7 @@ pub enum Run {
     Read(fn(&Context<'_>) -> Answer),
     /// By this function of the block device services, which waits for the cluster.
     Rbd(fn(rbd::Ask) -> rbd::Later),
-    /// By this function about file systems, which asks the monitors.
+    /// By this function, which asks the monitors one command after the other.
     Fs(fn(fs::Ask) -> fs::Later),
     /// By the monitors, whom the manager asks with the command that this function makes.
     Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
@@ -147,6 +149,7 @@ const fn unsupported(
 pub static FAMILIES: &[&[Entry]] = &[
     balancer::COMMANDS,
     crash::COMMANDS,
+    device::COMMANDS,
     fs::COMMANDS,
     orch::COMMANDS,
     pg::COMMANDS,
@@ -154,6 +157,7 @@ pub static FAMILIES: &[&[Entry]] = &[
     rbd::COMMANDS,
     service::COMMANDS,
     volumes::COMMANDS,
+    telemetry::COMMANDS,
 ];
 
 /// All commands.

@@ -2,6 +2,7 @@
 //! far as it is known here; and jobs.
 
 use super::text::{Kind, Text};
+use crate::health_history::HealthHistory;
 use crate::state::MgrState;
 use pgmap::df::PoolRow;
 use serde_json::Value;
@@ -207,7 +208,7 @@ const CAPACITY: [(&str, f64, &str, &str); 4] = [
 
 /// Writes all of it.
 pub fn write(state: &MgrState, monitors: &FromMonitors, name: &str, out: &mut Text) {
-    health(monitors, out);
+    health(monitors, &state.health_history.borrow(), out);
     let Some(map) = &state.osd_map else { return };
     osds(state, map, monitors, out);
     pools(state, map, out);
@@ -251,7 +252,7 @@ fn text<'a>(v: &'a Value, key: &str) -> &'a str {
     v.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn health(m: &FromMonitors, out: &mut Text) {
+fn health(m: &FromMonitors, history: &HealthHistory, out: &mut Text) {
     let number = match text(&m.health, "status") {
         "HEALTH_OK" => Some(0.0),
         "HEALTH_WARN" => Some(1.0),
@@ -273,6 +274,11 @@ fn health(m: &FromMonitors, out: &mut Text) {
             &[("name", name), ("severity", text(check, "severity"))],
             1.0,
         );
+    }
+    // Checks of the last time keep their series, so that alerts and graphs see them end.
+    for seen in history.all().filter(|s| !s.active) {
+        let labels = [("name", seen.name.as_str()), ("severity", seen.severity.as_str())];
+        out.value("ceph_health_detail", &labels, 0.0);
     }
     let quorum: Vec<i64> = m
         .quorum

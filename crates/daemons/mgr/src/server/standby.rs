@@ -40,6 +40,7 @@ impl Inner {
         *self.volumes.borrow_mut() = Some(Volumes::start(rados(), self.nonce, &self.name));
         self.follow_file_systems();
         tokio::task::spawn_local(split_limits(Rc::downgrade(self)));
+        tokio::task::spawn_local(super::health::follow_health(Rc::downgrade(self)));
         tokio::task::spawn_local(super::crashes::look_after_crashes(Rc::downgrade(self)));
         tokio::task::spawn_local(super::autoscale::autoscale(Rc::downgrade(self)));
         tokio::task::spawn_local(super::balance::balance(Rc::downgrade(self)));
