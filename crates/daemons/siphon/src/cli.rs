@@ -47,6 +47,11 @@ pub enum Command {
     Qos(Qos),
     /// Move data as a job: plan, start, pause, undo.
     Move(Move),
+    /// Say what on this host costs performance or endangers data. Ends with 1 if something does
+    /// the latter.
+    Doctor(Doctor),
+    /// Write one archive with what a report of a fault needs, without secrets.
+    Report(Report),
     /// Print the page of commands, operations and classes that are supported.
     #[command(hide = true)]
     Compatibility,
@@ -108,6 +113,43 @@ pub struct S3 {
     /// `rgw_relaxed_s3_bucket_names`.
     #[arg(long)]
     pub relaxed_bucket_names: bool,
+}
+
+#[derive(Args, Clone)]
+pub struct Doctor {
+    /// Where data is, or is to be. The time of a flush is measured there.
+    #[arg(default_value = ".", value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Measure nothing: write no file.
+    #[arg(long)]
+    pub no_write: bool,
+    /// How to print it.
+    #[arg(long, default_value = "plain", value_enum)]
+    pub format: TextFormat,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+pub enum TextFormat {
+    /// For people.
+    Plain,
+    /// For programs.
+    Json,
+}
+
+#[derive(Args, Clone)]
+pub struct Report {
+    /// The archive to make.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The cluster's configuration file.
+    #[arg(short, long, default_value = "./siphon-data/ceph.conf", value_name = "PATH")]
+    pub conf: PathBuf,
+    /// Replace addresses and the names of hosts, pools, users, images and file systems.
+    #[arg(long)]
+    pub redact: bool,
+    /// A log, or a directory of logs (*.log), whose ends are taken; may be given several times.
+    #[arg(long = "log", value_name = "PATH")]
+    pub logs: Vec<PathBuf>,
 }
 
 #[derive(Args, Clone)]

@@ -5,6 +5,7 @@ mod bootstrap;
 mod cli;
 mod compatibility;
 mod dencode;
+mod doctor;
 mod gateway;
 mod home;
 mod movement;
@@ -15,6 +16,8 @@ mod qos_explain;
 mod qos_floors;
 mod qos_top;
 mod qos_wait;
+mod redact;
+mod report;
 mod rescue;
 mod roles;
 mod status;
@@ -74,6 +77,11 @@ fn main() -> std::process::ExitCode {
         cli::Command::Store(args) => store_tool::run(args),
         cli::Command::Move(args) => movement::run(args),
         cli::Command::Qos(args) => qos::run(args),
+        cli::Command::Doctor(args) => match doctor::run(&args) {
+            Ok(false) => return std::process::ExitCode::FAILURE,
+            other => other.map(drop),
+        },
+        cli::Command::Report(args) => report::run(&args),
         cli::Command::Compatibility => compatibility::run(),
     };
     match result {
