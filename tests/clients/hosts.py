@@ -245,6 +245,8 @@ def cluster(prefix, settings=(), start=True, osds=2, back=False):
             if start:
                 hosts.start(osds)
                 c = hosts.client()
+                for option in "mon_data_avail_warn", "mon_data_avail_crit":
+                    c.ceph("config", "set", "mon", option, "0")
                 for who, option, value in settings:
                     c.ceph("config", "set", who, option, str(value))
             yield hosts

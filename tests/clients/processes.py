@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from conftest import BINARY, Cluster, free_port
+from conftest import BINARY, Cluster, free_port, quiet
 
 
 def siphon(*args, timeout=120):
@@ -79,6 +79,7 @@ class Processes:
         self.ports = {n: free_port() for n in names}
         self.dirs = [base / f"host{i}" for i in range(max(mons if hosts > 1 else 1, hosts))]
         self.daemons = {}
+        self.quieted = False
         wanted = [x for n in names for x in ("--mon", f"{n}=127.0.0.1:{self.ports[n]}")]
         siphon("init", "--data-dir", self.dirs[0], "--failure-domain", "osd", *wanted)
         for d in self.dirs[1:]:
@@ -107,6 +108,9 @@ class Processes:
             d.spawn()
         for d in mons:
             d.wait_serving()
+        if not self.quieted:
+            self.quieted = True
+            quiet(self.conf)
 
     def start(self, osds=3):
         self.start_mons()

@@ -1,5 +1,5 @@
-//! Health checks that were raised since the history was cleared (Ceph: `HealthHistory` of the module
-//! `prometheus`, 17.2). The monitors keep it under [`KEY`]. No I/O.
+//! Health checks that were raised since the history was cleared (Ceph: `HealthHistory` of the
+//! module `prometheus`, 17.2). The monitors keep it under [`KEY`]. No I/O.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub struct Seen {
     pub active: bool,
 }
 
-/// See the module.
+/// All checks that are remembered, by code.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HealthHistory(BTreeMap<String, Seen>);
 

@@ -10,8 +10,8 @@
 //!   one object.
 //! * What they keep: [`collections`] (where a PG is in the store), `flights` (changes under way),
 //!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`]
-//!   (which OSDs have room), `waits` (requests that wait, and for what), `backoffs` (clients that hold back),
-//!   `watch_clock`.
+//!   (which OSDs have room), `waits` (requests that wait, and for what), `backoffs`
+//!   (clients that hold back), `watch_clock`.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
 //!   the crate `admission`, which decides what is done next).
 //! * `shard`: the core as the daemon sees it, with `shard_admin` for what operators ask it.

@@ -147,7 +147,7 @@ pub struct Report {
     /// Replace addresses and the names of hosts, pools, users, images and file systems.
     #[arg(long)]
     pub redact: bool,
-    /// A log, or a directory of logs (*.log), whose ends are taken; may be given several times.
+    /// A log, or a directory of logs (*.log): the ends are taken. May be given several times.
     #[arg(long = "log", value_name = "PATH")]
     pub logs: Vec<PathBuf>,
 }

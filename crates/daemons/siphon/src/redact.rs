@@ -9,7 +9,7 @@ pub const SECRET: &str = "[secret]";
 /// A key of Ceph in base64.
 const KEY_LEN: usize = 40;
 
-/// See the module.
+/// What is known of names, and what stands in their place.
 #[derive(Debug, Default)]
 pub struct Redactor {
     names: BTreeMap<String, String>,

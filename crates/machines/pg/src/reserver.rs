@@ -15,7 +15,7 @@ struct Entry {
 /// A turn that is wanted or held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wish<T> {
-    /// Whose it is.
+    /// The one that wants or holds it.
     pub who: T,
     /// Its priority.
     pub priority: u8,

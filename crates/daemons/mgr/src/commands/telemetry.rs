@@ -1,5 +1,5 @@
-//! `telemetry`: a report about the cluster, in the shape of Ceph's (module `telemetry`, 16.2). It is
-//! shown to those that ask for it. This manager sends nothing to anybody.
+//! `telemetry`: a report about the cluster, in the shape of Ceph's (module `telemetry`, 16.2). An
+//! operator sees it on demand. This manager sends nothing to anybody.
 
 use super::fs::{Ask, AskMonitors, Later};
 use super::{Answer, Context, Entry, Ordered, Run, read, unsupported};

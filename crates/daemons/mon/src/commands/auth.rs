@@ -320,7 +320,7 @@ fn caps(c: &mut Write<'_>) -> Answer {
     Ok(Reply::status(format!("updated caps for {name}")))
 }
 
-/// Sessions and tickets of the old key go on; who asks for new ones needs the new key.
+/// Sessions and tickets of the old key go on; new ones need the new key.
 fn rotate(c: &mut Write<'_>) -> Answer {
     let name = target(c)?;
     let Some(old) = c.pending.state().auth.get(&name) else {

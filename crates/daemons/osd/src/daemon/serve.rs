@@ -94,7 +94,7 @@ impl Daemon {
         self.shard.send(ShardMsg::Request { request, sink, guard: Some(guard) });
     }
 
-    /// A client has seen that it is to hold back. Requests that it sent before are in front of this.
+    /// A client has seen that it is to hold back. Requests that it sent before came before this.
     fn backoff_answered(&self, conn: &Rc<Connection>, message: &Message) {
         match OsdBackoff::decode(message) {
             Ok(m) => self.shard.send(ShardMsg::Backoff { session: conn.id(), m }),

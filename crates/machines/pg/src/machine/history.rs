@@ -50,7 +50,7 @@ impl StayTimes {
     }
 }
 
-/// See the module.
+/// The last stays, and all of them summed up.
 #[derive(Clone, Debug, Default)]
 pub struct StateHistory {
     stays: VecDeque<Stay>,
