@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((times, seen.count, seen.active), ((10, 50), 2, true));
         assert_eq!(HealthHistory::read(&h.write()), h);
         assert_eq!(HealthHistory::read("nonsense"), HealthHistory::default());
-        assert!(h.text().contains("OSD_DOWN                  2020/09/13 12:26:50   2020/09/13 12:27:30        2     Yes"), "{}", h.text());
+        assert!(h.text().contains("OSD_DOWN                  2020/09/13 12:26:50   2020/09/13 12:27:30       2     Yes"), "{}", h.text());
         assert!(h.text().ends_with("1 health check(s) listed"));
         h.clear();
         assert_eq!(h.text(), "No healthchecks have been recorded");

@@ -87,7 +87,7 @@ pub(super) const COMMANDS: &[Entry] = &[
     read("telemetry channel ls", "List all channels", "telemetry", channels),
     order(
         "telemetry on name=license,type=CephString,req=false",
-        "Enable telemetry reports from this cluster",
+        "Say that no reports are sent, once the licence is agreed to",
         on,
     ),
     order("telemetry off", "Disable telemetry reports from this cluster", |_| {
