@@ -31,7 +31,7 @@ class Coded:
     """A pool of 2+1 on three OSDs that are processes of their own."""
 
     def __init__(self, procs):
-        self.procs, self.c = procs, procs.client("crc")
+        self.procs, self.c, self.osds = procs, procs.client("crc"), 3
         c = self.c
         c.ceph("osd", "erasure-code-profile", "set", "small", "k=2", "m=1", "crush-failure-domain=osd")
         c.ceph("osd", "pool", "create", POOL, "8", "8", "erasure", "small")
@@ -208,30 +208,30 @@ def test_an_osd_goes_and_comes_back(coded):
         m.check()
 
 
-def stats(c):
+def stats(c, name=POOL):
     dump = c.ceph_json("pg", "dump", "pgs")
     pgs = dump["pg_stats"] if isinstance(dump, dict) else dump
-    pool = next(p["pool"] for p in c.ceph_json("osd", "dump")["pools"] if p["pool_name"] == POOL)
+    pool = next(p["pool"] for p in c.ceph_json("osd", "dump")["pools"] if p["pool_name"] == name)
     return {s["pgid"]: s for s in pgs if s["pgid"].startswith(f"{pool}.")}
 
 
-def deep_scrub(c):
+def deep_scrub(c, name=POOL):
     """Scrubs all groups of the pool; says which are not clean."""
-    before = {pg: s["last_deep_scrub_stamp"] for pg, s in stats(c).items()}
+    before = {pg: s["last_deep_scrub_stamp"] for pg, s in stats(c, name).items()}
     for pg in before:
         c.ceph("pg", "deep-scrub", pg)
     def done():
-        return all(s["last_deep_scrub_stamp"] != before[pg] for pg, s in stats(c).items())
+        return all(s["last_deep_scrub_stamp"] != before[pg] for pg, s in stats(c, name).items())
     eventually(done, timeout=180, what="all groups scrubbed")
-    return [pg for pg, s in stats(c).items() if s["state"] != "active+clean"]
+    return [pg for pg, s in stats(c, name).items() if s["state"] != "active+clean"]
 
 
 class Writer(threading.Thread):
     """Overwrites parts of an object, and knows what is acknowledged."""
 
-    def __init__(self, coded, n):
+    def __init__(self, io, n):
         super().__init__(daemon=True)
-        self.io, self.name_of, self.r = coded.cluster.open_ioctx(POOL), f"overwritten{n}", random.Random(n)
+        self.io, self.name_of, self.r = io, f"overwritten{n}", random.Random(n)
         self.state, self.count, self.ends, self.error = bytearray(70_000), 0, threading.Event(), None
 
     def run(self):
@@ -248,7 +248,7 @@ class Writer(threading.Thread):
 
 
 def test_all_osds_are_killed_under_overwrites(coded):
-    writers = [Writer(coded, n) for n in range(6)]
+    writers = [Writer(coded.cluster.open_ioctx(POOL), n) for n in range(6)]
     for w in writers:
         w.start()
     for _ in range(3):
@@ -311,7 +311,7 @@ def flip(coded, osd, name):
         f.seek(at)
         f.write(bytes([old[0] ^ 0x40]))
     daemon.start()
-    eventually(lambda: clean(coded.c), timeout=120, what="active+clean")
+    eventually(lambda: clean(coded.c, coded.osds), timeout=120, what="active+clean")
 
 
 @pytest.mark.parametrize("shard", [0, 1, 2])
