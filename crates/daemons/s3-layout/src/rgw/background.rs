@@ -3,7 +3,7 @@
 
 use super::Inner;
 use super::bucket::BucketRef;
-use super::cluster::{decoded, encoded, now};
+use super::cluster::{decoded, encoded};
 use super::convert;
 use crate::api::{BucketName, Error, List, Result, Uploads, Usage};
 use ::rgw::bucket::BucketInstance;
@@ -57,7 +57,7 @@ pub struct Expired {
 impl Inner {
     /// Notes a request for the usage log. `false` if there is no room until it is written.
     pub(super) fn note_usage(&self, usage: Usage) -> bool {
-        let hour = u64::from(now().sec) / HOUR_SECONDS * HOUR_SECONDS;
+        let hour = u64::from(self.cluster.now().sec) / HOUR_SECONDS * HOUR_SECONDS;
         let owner = convert::user_key(&usage.owner);
         let payer = usage.payer.as_ref().map(convert::user_key).unwrap_or_default();
         let key = (owner.clone(), payer.clone(), usage.bucket.clone(), hour);
@@ -188,7 +188,7 @@ impl Inner {
         done: &mut Expired,
     ) -> Result<()> {
         let Some(lifecycle) = bucket.info.settings.lifecycle.clone() else { return Ok(()) };
-        let time = u64::from(now().sec);
+        let time = u64::from(self.cluster.now().sec);
         let old = |ns: u64, days: u64| {
             (ns / 1_000_000_000).saturating_add(days.saturating_mul(day_seconds)) <= time
         };
@@ -349,7 +349,7 @@ impl Inner {
                 }
                 WatchEvent::Error(_) => failed.notify_one(),
             };
-            watches.push(io.watch(&name, Duration::ZERO, handler).await?);
+            watches.push(io.watch(&name, Rc::new(handler)).await?);
         }
         Ok(watches)
     }

@@ -1,6 +1,7 @@
 //! Buckets and users.
 
-use super::cluster::{Attrs, Write, decoded, encoded, nanoseconds, now};
+use super::backend::Io;
+use super::cluster::{Attrs, Write, decoded, encoded, nanoseconds};
 use super::convert::{self, text};
 use super::{Cached, Inner};
 use crate::api::{
@@ -12,7 +13,7 @@ use ::rgw::entry::ObjCategory;
 use ::rgw::key;
 use ::rgw::user::UserInfo;
 use bytes::{Bytes, BytesMut};
-use client::{ClientError, IoCtx};
+use client::ClientError;
 use cls::user::{ListBucketsOp, ListBucketsRet, RemoveBucketOp, SetBucketsOp};
 use cls::version::ObjVersion;
 use denc::{Encode, Features, Reader};
@@ -123,7 +124,7 @@ impl Inner {
         Ok(bucket)
     }
 
-    async fn buckets_io(&self, owner: &UserId) -> Result<(IoCtx, String)> {
+    async fn buckets_io(&self, owner: &UserId) -> Result<(Io, String)> {
         Ok((self.cluster.io(&self.zone.user_uid_pool).await?, format!("{owner}.buckets")))
     }
 
@@ -187,7 +188,7 @@ impl Inner {
             user_stats_sync: true,
             ..Default::default()
         };
-        let op = SetBucketsOp { entries: vec![entry], add: true, time: now() };
+        let op = SetBucketsOp { entries: vec![entry], add: true, time: self.cluster.now() };
         io.exec(object, "user", "set_buckets_info", &encoded(&op), true).await?;
         Ok(())
     }
@@ -263,7 +264,7 @@ impl Inner {
             bucket: key.clone(),
             owner: owner.clone(),
             zonegroup: self.group.meta.id.clone().into(),
-            creation_time: now(),
+            creation_time: self.cluster.now(),
             placement,
             // As RGW 16.2 has it for new buckets.
             has_instance_obj: true,
@@ -391,7 +392,7 @@ impl Inner {
             }
         }
         let root = &self.zone.domain_root;
-        for _ in 0..super::objects::RACES_MAX {
+        for _ in 0..super::heads::RACES_MAX {
             let (entry, _) = (self.read_entry(&bucket.info.name).await?)
                 .filter(|(e, _)| e.bucket.marker == bucket.instance.bucket.marker)
                 .ok_or_else(|| no_bucket(&bucket.info.name))?;
@@ -602,7 +603,7 @@ impl Inner {
 
     /// Changes a user.
     pub(super) async fn change_user(&self, id: &UserId, change: UserChange) -> Result<()> {
-        for _ in 0..super::objects::RACES_MAX {
+        for _ in 0..super::heads::RACES_MAX {
             let (mut info, record) = self
                 .read_user(&convert::user_key(id))
                 .await?

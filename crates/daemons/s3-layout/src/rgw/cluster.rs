@@ -1,15 +1,17 @@
 //! Objects of RADOS as the layout uses them: pools by name, records with versions, class calls,
 //! notifications of caches.
 
+use super::backend::{Backend, Io};
 use crate::api::{Error, Result};
 use ::rgw::bucket::Pool;
 use ::rgw::cache::{self, CacheNotify, RawObject};
 use bytes::Bytes;
-use client::{ClientError, IoCtx, OpOutcome, Operation, Rados};
+use client::{ClientError, OpOutcome, Operation};
 use cls::version::{Cond, CondsOp, ObjVersion, ObjVersionCond, VersionOp};
 use denc::{Decode, Encode, Features};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::time::Duration;
 use types::{Errno, PoolId, Utime};
 
@@ -47,12 +49,6 @@ pub(super) fn decoded<T: Decode>(what: &str, bytes: &Bytes) -> Result<T> {
         .map_err(|e| Error::Internal(format!("{what} cannot be read: {e}")))
 }
 
-/// The time.
-pub(super) fn now() -> Utime {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    Utime::from_duration(since.unwrap_or_default())
-}
-
 /// Nanoseconds since 1970.
 pub(super) fn nanoseconds(time: Utime) -> u64 {
     u64::from(time.sec) * 1_000_000_000 + u64::from(time.nsec)
@@ -83,16 +79,12 @@ pub(super) fn call(
 
 /// Runs an operation; `mtime` is the time that the object carries afterwards.
 pub(super) async fn submit(
-    io: &IoCtx,
+    io: &Io,
     name: impl AsRef<[u8]>,
     op: Operation,
     mtime: Option<Utime>,
 ) -> client::Result<OpOutcome> {
-    let mut request = io.request(name, op);
-    if let Some(time) = mtime {
-        request.mtime = time;
-    }
-    io.rados().objecter().submit(request).await?.ok()
+    io.submit(name, op, mtime).await
 }
 
 /// A record: an object with data, attributes and a version.
@@ -116,18 +108,24 @@ pub(super) enum Write<'a> {
 
 /// The connection, and the pools that were opened.
 pub(super) struct Cluster {
-    rados: Rados,
+    backend: Rc<dyn Backend>,
     pools: RefCell<HashMap<Bytes, PoolId>>,
     control: RefCell<Option<Pool>>,
 }
 
 impl Cluster {
-    pub(super) fn new(rados: Rados) -> Self {
-        Cluster { rados, pools: RefCell::default(), control: RefCell::default() }
+    pub(super) fn new(backend: Rc<dyn Backend>) -> Self {
+        Cluster { backend, pools: RefCell::default(), control: RefCell::default() }
     }
 
-    pub(super) fn rados(&self) -> &Rados {
-        &self.rados
+    /// A number that no other gateway at work has.
+    pub(super) fn instance(&self) -> u64 {
+        self.backend.instance()
+    }
+
+    /// The time of day.
+    pub(super) fn now(&self) -> Utime {
+        self.backend.now()
     }
 
     /// From now on changes of records are told to caches through this pool.
@@ -136,7 +134,7 @@ impl Cluster {
     }
 
     /// A pool, which is made if it is not there.
-    pub(super) async fn io(&self, pool: &Pool) -> Result<IoCtx> {
+    pub(super) async fn io(&self, pool: &Pool) -> Result<Io> {
         let known = self.pools.borrow().get(&pool.name).copied();
         let id = match known {
             Some(id) => id,
@@ -145,27 +143,16 @@ impl Cluster {
                     .ok()
                     .filter(|n| !n.is_empty())
                     .ok_or_else(|| Error::Internal("a zone names a pool without a name".into()))?;
-                let id = match self.rados.pool(name).await {
+                let id = match self.backend.pool(name).await {
                     Ok(id) => id,
-                    Err(ClientError::NoPool) => self.create_pool(name).await?,
+                    Err(ClientError::NoPool) => self.backend.create_pool(name).await?,
                     Err(e) => return Err(e.into()),
                 };
                 self.pools.borrow_mut().insert(pool.name.clone(), id);
                 id
             }
         };
-        Ok(self.rados.ioctx_of(id).with_namespace(&pool.ns))
-    }
-
-    async fn create_pool(&self, name: &str) -> Result<PoolId> {
-        let command = |fields: serde_json::Value| fields.to_string();
-        let create = command(serde_json::json!({"prefix": "osd pool create", "pool": name}));
-        self.rados.mon_command(&create, Bytes::new()).await?;
-        let enable = command(serde_json::json!({
-            "prefix": "osd pool application enable", "pool": name, "app": "rgw",
-        }));
-        self.rados.mon_command(&enable, Bytes::new()).await?;
-        Ok(self.rados.pool(name).await?)
+        Ok(Io::new(self.backend.clone(), id, pool.ns.clone()))
     }
 
     /// Reads a record; `None` if there is none.
@@ -264,10 +251,10 @@ impl Cluster {
         let what = CacheNotify { op: cache::REMOVE, object, ..CacheNotify::default() };
         let on = types::hash::linux(name) % cache::CONTROL_OBJECTS;
         match io.notify(format!("notify.{on}"), encoded(&what), NOTIFY_TIMEOUT).await {
-            Ok(outcome) if outcome.missed.is_empty() => {}
+            Ok(true) => {}
             // Without a gateway that watches there is nothing to tell.
             Err(ClientError::Errno(Errno::ENOENT)) => {}
-            Ok(_) => {
+            Ok(false) => {
                 tracing::warn!("a gateway did not answer that {} changed", name.escape_ascii())
             }
             Err(e) => {

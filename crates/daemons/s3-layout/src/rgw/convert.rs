@@ -39,6 +39,7 @@ pub(super) const OLH_PENDING: &[u8] = b"user.rgw.olh.pending.";
 /// Attributes that RGW 16.2 does not have.
 pub(super) const CHECKSUM: &[u8] = b"user.rgw.siphon.checksum";
 pub(super) const UPLOAD_CHECKSUM: &[u8] = b"user.rgw.siphon.upload-checksum";
+pub(super) const UPLOAD_FATE: &[u8] = b"user.rgw.siphon.fate";
 const OWNERSHIP: &[u8] = b"user.rgw.siphon.ownership";
 const META_PREFIX: &str = "x-amz-meta-";
 const REDIRECT: &str = "x-amz-website-redirect-location";

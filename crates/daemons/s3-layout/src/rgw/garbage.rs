@@ -2,8 +2,9 @@
 //! is removed later.
 
 use super::Inner;
+use super::backend::Io;
 use super::bucket::Handle;
-use super::cluster::{call, decoded, encoded, now, random_text, submit};
+use super::cluster::{call, decoded, encoded, random_text, submit};
 use crate::api::{Error, Result};
 use ::rgw::bucket::Pool;
 use ::rgw::gc::{GcListOp, GcListRet, GcObjInfo, GcRemoveOp, GcSetEntryOp, ObjChain, RawObj};
@@ -11,7 +12,7 @@ use ::rgw::gc_queue::{GcQueueInitOp, GcQueueRemoveOp};
 use ::rgw::key::ObjKey;
 use ::rgw::manifest::{Manifest, Place};
 use bytes::Bytes;
-use client::{ClientError, IoCtx, Operation};
+use client::{ClientError, Operation};
 use cls::lock::{LockOp, LockType, UnlockOp};
 use cls::refcount::RefOp;
 use cls::version::{Cond, CondsOp, ObjVersion, ObjVersionCond, VersionOp};
@@ -52,7 +53,7 @@ impl Inner {
     }
 
     /// Makes a queue if it is not there.
-    async fn init_queue(&self, io: &IoCtx, name: &str) -> Result<()> {
+    async fn init_queue(&self, io: &Io, name: &str) -> Result<()> {
         let init = GcQueueInitOp { size: QUEUE_BYTES, num_deferred_entries: QUEUE_DEFERRED };
         let ready = VersionOp { objv: ObjVersion { ver: 1, tag: Bytes::new() } };
         let mut op = Operation::new().create(false);
@@ -119,27 +120,38 @@ impl Inner {
         if objs.is_empty() {
             return Ok(());
         }
-        let info =
-            GcObjInfo { tag: tag.clone(), chain: ObjChain { objs: objs.clone() }, time: now() };
+        let info = GcObjInfo {
+            tag: tag.clone(),
+            chain: ObjChain { objs: objs.clone() },
+            time: self.cluster.now(),
+        };
         if let Err(e) = self.enqueue(info).await {
             tracing::warn!("garbage is removed at once, because its queue did not take it: {e}");
             for object in objs {
-                self.drop_reference(&object, &tag).await?;
+                self.drop_reference(&object, &tag, true).await?;
             }
         }
         Ok(())
     }
 
-    async fn raw_io(&self, object: &RawObj) -> Result<IoCtx> {
+    async fn raw_io(&self, object: &RawObj) -> Result<Io> {
         Ok(self.cluster.io(&Pool::parse(&object.pool)).await?.with_key(&object.loc))
     }
 
-    /// Drops a reference to data; with the last one it goes.
-    async fn drop_reference(&self, object: &RawObj, tag: &Bytes) -> Result<()> {
+    /// Drops a reference to data; with the last one it goes. With `implicit_ref` that is the one
+    /// that data has by itself, if it has none with the tag.
+    pub(super) async fn drop_reference(
+        &self,
+        object: &RawObj,
+        tag: &Bytes,
+        implicit_ref: bool,
+    ) -> Result<()> {
         let io = self.raw_io(object).await?;
-        let put = RefOp { tag: tag.clone(), implicit_ref: true };
+        let put = RefOp { tag: tag.clone(), implicit_ref };
         match io.exec(&object.key.name, "refcount", "put", &encoded(&put), true).await {
             Ok(_) | Err(ClientError::Errno(Errno::ENOENT)) => Ok(()),
+            // There are no references but the implicit one.
+            Err(ClientError::Errno(Errno::EINVAL)) if !implicit_ref => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
@@ -172,7 +184,7 @@ impl Inner {
     /// Takes references back.
     pub(super) async fn release(&self, objs: Vec<RawObj>, tag: &Bytes) {
         for object in objs {
-            if let Err(e) = self.drop_reference(&object, tag).await {
+            if let Err(e) = self.drop_reference(&object, tag, true).await {
                 tracing::warn!("{} keeps a reference: {e}", object.key.name.escape_ascii());
             }
         }
@@ -182,7 +194,7 @@ impl Inner {
     /// the lock.
     pub(super) async fn lock(
         &self,
-        io: &IoCtx,
+        io: &Io,
         object: &str,
         name: &str,
         seconds: u32,
@@ -205,7 +217,7 @@ impl Inner {
     }
 
     /// Gives a lock back.
-    pub(super) async fn unlock(&self, io: &IoCtx, object: &str, name: &str, cookie: Bytes) {
+    pub(super) async fn unlock(&self, io: &Io, object: &str, name: &str, cookie: Bytes) {
         let op = UnlockOp { name: name.to_owned().into(), cookie };
         if let Err(e) = io.exec(object, "lock", "unlock", &encoded(&op), true).await {
             tracing::debug!("the lock {name} of {object} expires: {e}");
@@ -231,7 +243,7 @@ impl Inner {
 
     async fn reclaim_queue(
         &self,
-        io: &IoCtx,
+        io: &Io,
         name: &str,
         all: bool,
         done: &mut Reclaimed,
@@ -258,7 +270,7 @@ impl Inner {
                 }
                 for entry in &page.entries {
                     for object in &entry.chain.objs {
-                        self.drop_reference(object, &entry.tag).await?;
+                        self.drop_reference(object, &entry.tag, true).await?;
                         done.objects += 1;
                     }
                 }

@@ -1,22 +1,24 @@
 //! A bucket's index: changes in two steps, lists over all shards, and entries that do not agree
 //! with their objects.
 
+use super::backend::Io;
 use super::bucket::Handle;
 use super::cluster::{call, decoded, encoded, submit};
 use super::convert::text;
-use super::{Inner, objects};
+use super::{Inner, heads};
 use crate::api::{Error, Result};
-use ::rgw::bi::{BiGetOp, BiRow, BiType};
+use ::rgw::bi::{BiEntry, BiGetOp, BiListOp, BiListRet, BiRow, BiType};
 use ::rgw::entry::{DirEntry, EntryMeta, EntryVer, ModifyOp, flag};
 use ::rgw::header::{DirHeader, ReshardStatus};
 use ::rgw::index::{CompleteOp, ListOp, ListRet, PrepareOp, suggest};
 use ::rgw::key::{ObjKey, ZoneEntry, ZoneSet};
 use ::rgw::names::{self, ObjName};
+use ::rgw::olh::OlhEntry;
 use ::rgw::reshard::{BucketResharding, EmptyOp, GuardReshardingOp};
 use bytes::{Bytes, BytesMut};
-use client::{ClientError, IoCtx, OpOutcome, Operation};
+use client::{ClientError, Comparison, OpOutcome, Operation};
 use denc::{Encode, Features};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::Errno;
 
@@ -31,6 +33,8 @@ pub(super) const GUARDS: usize = 2;
 const SHARDS_AT_ONCE: usize = 128;
 /// How many times more entries a shard is asked for before a list fails.
 const SPARE_MAX: usize = 8 * 8 * 8 * 8 * 8;
+/// How rows of versions begin (Ceph: `BI_PREFIX_CHAR`, `BI_BUCKET_OBJ_INSTANCE_INDEX`).
+const INSTANCES: &[u8] = b"\x801000_";
 /// A byte that no name has (names are UTF-8): after it in order come names that do not begin so.
 const BEHIND_ALL: u8 = 0xff;
 
@@ -106,7 +110,7 @@ pub(super) fn merge(
 }
 
 impl Inner {
-    async fn index_io(&self, bucket: &Handle) -> Result<IoCtx> {
+    async fn index_io(&self, bucket: &Handle) -> Result<Io> {
         let pool = match &bucket.instance.bucket.explicit {
             Some(pools) => &pools.index,
             None => &self.placement(&bucket.instance.placement.name)?.index_pool,
@@ -180,7 +184,7 @@ impl Inner {
         Err(Error::Unavailable(format!("{} is being resharded", bucket.info.name)))
     }
 
-    async fn wait_for_reshard(&self, bucket: &Handle, io: &IoCtx, object: &[u8]) -> Result<()> {
+    async fn wait_for_reshard(&self, bucket: &Handle, io: &Io, object: &[u8]) -> Result<()> {
         let input = encoded(&EmptyOp {});
         let ask = io.exec(object, "rgw", "get_bucket_resharding", &input, false);
         let under_way = match ask.await {
@@ -275,6 +279,35 @@ impl Inner {
         tracing::warn!("a change of {} stays announced in the index: {why}", bucket.info.name);
     }
 
+    /// Removes entries, beside that of an object which stays as it is. They are of its shard.
+    pub(super) async fn remove_entries(
+        &self,
+        bucket: &Handle,
+        beside: &ObjName,
+        hashed: &[u8],
+        gone: Vec<ObjKey>,
+    ) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let op = BiGetOp { key: beside.index_key(), kind: BiType::INSTANCE };
+        let get = |o| call(o, "rgw", "bi_get", &op, false);
+        let entry = match self.on_shard(bucket, hashed, get).await? {
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(e) => return Err(failed("reading an entry", e)),
+            Ok(outcome) => {
+                let row: BiRow = decoded("a row of an index", &outcome.data(GUARDS)?)?;
+                decoded::<DirEntry>("an entry of an index", &row.entry.data)?
+            }
+        };
+        let tag = self.new_tag();
+        self.prepare(bucket, beside, hashed, ModifyOp::ADD, &tag, 0).await?;
+        let ver = EntryVer { pool: entry.ver.pool, epoch: 0 };
+        let (add, meta) = (ModifyOp::ADD, entry.meta);
+        self.complete(bucket, beside, hashed, add, &tag, ver, meta, gone, 0).await;
+        Ok(())
+    }
+
     /// Gives a change up.
     pub(super) async fn cancel(
         &self,
@@ -303,6 +336,67 @@ impl Inner {
                 let row: BiRow = decoded("a row of an index", &outcome.data(GUARDS)?)?;
                 Ok(Some(decoded("an entry of an index", &row.entry.data)?))
             }
+        }
+    }
+
+    /// What the index knows of an object's versions; `None` if it has none.
+    pub(super) async fn olh_entry(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+    ) -> Result<Option<OlhEntry>> {
+        let op = BiGetOp { key: name.index_key(), kind: BiType::OLH };
+        let get = |o| call(o, "rgw", "bi_get", &op, false);
+        match self.on_shard(bucket, &name.name, get).await? {
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(failed("reading what is known of an object's versions", e)),
+            Ok(outcome) => {
+                let row: BiRow = decoded("a row of an index", &outcome.data(GUARDS)?)?;
+                Ok(Some(decoded("what is known of an object's versions", &row.entry.data)?))
+            }
+        }
+    }
+
+    /// The entry of an object that is the null version beside others; `None` if there is none.
+    pub(super) async fn null_entry(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+    ) -> Result<Option<DirEntry>> {
+        let key = name.index_key();
+        // Rows of versions are in the order of their ids, of which this one is empty.
+        let before = [INSTANCES, &key.name, b"\0"].concat();
+        let row = [&before[..], b"i"].concat();
+        let op = BiListOp { max: 1, name: key.name.clone(), marker: before.into() };
+        let list = |o| call(o, "rgw", "bi_list", &op, false);
+        let outcome = match self.on_shard(bucket, &name.name, list).await? {
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(e) => return Err(failed("listing rows", e)),
+            Ok(outcome) => outcome,
+        };
+        let ret: BiListRet = decoded("rows of an index", &outcome.data(GUARDS)?)?;
+        let found = ret.entries.iter().find(|e| e.kind == BiType::INSTANCE && e.idx == row);
+        found.map(|e| decoded("an entry of an index", &e.data)).transpose()
+    }
+
+    /// Removes the row of a null version that no object has any more, if it is still as it was
+    /// read: without other versions the class finds it no more.
+    pub(super) async fn remove_null(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+        entry: &DirEntry,
+    ) -> Result<()> {
+        if entry.exists {
+            return Ok(());
+        }
+        let row: Bytes = [INSTANCES, &name.index_key().name, b"\0i"].concat().into();
+        let same = BTreeMap::from([(row.clone(), (encoded(entry), Comparison::Eq))]);
+        let rows = BTreeSet::from([row]);
+        let remove = |op: Operation| op.omap_compare(&same).omap_remove(&rows);
+        match self.on_shard(bucket, &name.name, remove).await? {
+            Ok(_) | Err(Errno::ECANCELED | Errno::ENOENT) => Ok(()),
+            Err(e) => Err(failed("removing a row", e)),
         }
     }
 
@@ -415,68 +509,97 @@ impl Inner {
 
     async fn healed(&self, bucket: &Handle, found: Vec<(u32, DirEntry)>) -> Result<Vec<DirEntry>> {
         let mut entries = Vec::with_capacity(found.len());
-        let mut changes: BTreeMap<u32, BytesMut> = BTreeMap::new();
         for (shard, entry) in found {
             let settled = entry.exists || entry.has(flag::DELETE_MARKER | flag::COMMON_PREFIX);
             if settled && entry.pending_map.is_empty() {
                 entries.push(entry);
                 continue;
             }
-            let out = changes.entry(shard).or_default();
-            if let Some(entry) = self.compare(bucket, entry, out).await? {
-                entries.push(entry);
-            }
-        }
-        let io = self.index_io(bucket).await?;
-        for (shard, suggestions) in changes {
-            let op = Operation::new();
-            let op =
-                op.clone().exec("rgw", "dir_suggest_changes", &suggestions, true).unwrap_or(op);
-            // Lost suggestions are made again by the next list.
-            if let Err(e) = submit(&io, self.shard_object(bucket, shard), op, None).await {
-                tracing::debug!("suggestions for an index were refused: {e}");
-            }
+            entries.extend(self.compare(bucket, shard, entry).await?);
         }
         Ok(entries)
     }
 
-    /// Compares an entry with its object: what is to be shown, and in `out` what the index is told.
+    /// Tells the index what is to become of a row, if it is still as it was read.
+    async fn suggest(&self, bucket: &Handle, shard: u32, row: &BiEntry, what: &[u8]) -> Result<()> {
+        let io = self.index_io(bucket).await?;
+        let same = BTreeMap::from([(row.idx.clone(), (row.data.clone(), Comparison::Eq))]);
+        let op = Operation::new().omap_compare(&same);
+        let op = op.exec("rgw", "dir_suggest_changes", what, true)?;
+        submit(&io, self.shard_object(bucket, shard), op, None).await?;
+        Ok(())
+    }
+
+    /// Compares the entry of a version with its object if a change of it was announced.
+    pub(super) async fn heal_entry(&self, bucket: &Handle, name: &ObjName) -> Result<()> {
+        let Some(entry) = self.version_entry(bucket, name).await? else { return Ok(()) };
+        let settled = entry.exists && entry.pending_map.is_empty();
+        if settled || entry.has(flag::DELETE_MARKER | flag::VER_MARKER) {
+            return Ok(());
+        }
+        self.compare(bucket, self.shard_of(bucket, &name.name), entry).await.map(|_| ())
+    }
+
+    /// Compares an entry with its object: what is to be shown. The index is told of it.
+    ///
+    /// The row is read before the object, and changes only if it is the same after that: a change
+    /// that comes in between is not undone.
     async fn compare(
         &self,
         bucket: &Handle,
-        mut entry: DirEntry,
-        out: &mut BytesMut,
+        shard: u32,
+        listed: DirEntry,
     ) -> Result<Option<DirEntry>> {
-        let Some(name) = ObjName::of_index(&entry.key) else { return Ok(Some(entry)) };
+        let Some(name) = ObjName::of_index(&listed.key) else { return Ok(Some(listed)) };
+        let io = self.index_io(bucket).await?;
+        let get = BiGetOp { key: listed.key.clone(), kind: BiType::INSTANCE };
+        let object = self.shard_object(bucket, shard);
+        let row = match io.exec(object, "rgw", "bi_get", &encoded(&get), false).await {
+            Ok(bytes) => decoded::<BiRow>("a row of an index", &bytes)?.entry,
+            // It was removed since it was listed.
+            Err(ClientError::Errno(Errno::ENOENT)) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        let mut entry: DirEntry = decoded("an entry of an index", &row.data)?;
+        if entry.has(flag::VER_MARKER | flag::DELETE_MARKER) {
+            // The row of a null version is another one, of which no list tells more.
+            return Ok(Some(listed));
+        }
+        // Which version is the current one stands in the row that is listed.
+        let shown = |entry| DirEntry { flags: listed.flags, ..entry };
+        if entry.exists && entry.pending_map.is_empty() {
+            return Ok(Some(shown(entry)));
+        }
         let extra = &name.ns[..] == names::NS_MULTIPART && name.name.ends_with(b".meta");
         let head = self.read_head(bucket, &name, extra, 0).await?;
         entry.pending_map = Default::default();
         let log = if self.log_data { suggest::LOG_OP } else { 0 };
-        let (io, _, _) = self.head_place(bucket, &name, extra).await?;
+        let (io, _) = self.head_place(bucket, &name, extra).await?;
         entry.ver.pool = io.pool().0;
         entry.ver.epoch = head.user_version;
-        if !head.exists {
-            if entry.has(flag::DELETE_MARKER) {
-                return Ok(Some(entry));
+        let mut out = BytesMut::new();
+        if head.exists {
+            let mut meta = heads::entry_meta(&head)?;
+            // What the head does not tell.
+            meta.category = entry.meta.category;
+            if !entry.exists && !extra {
+                meta.category = ::rgw::entry::ObjCategory::MAIN;
             }
+            entry.meta = meta;
+            if let Some(tag) = head.tag() {
+                entry.tag = tag.strip_suffix(b"\0").map_or(tag.clone(), Bytes::copy_from_slice);
+            }
+            entry.exists = true;
+            out.extend_from_slice(&[suggest::UPDATE | log]);
+        } else {
             out.extend_from_slice(&[suggest::REMOVE]);
-            entry.encode(out, Features::ALL);
-            return Ok(None);
         }
-        let mut meta = objects::entry_meta(&head)?;
-        // What the head does not tell.
-        meta.category = entry.meta.category;
-        if !entry.exists && !extra {
-            meta.category = ::rgw::entry::ObjCategory::MAIN;
+        entry.encode(&mut out, Features::ALL);
+        // Lost suggestions are made again by the next list.
+        if let Err(e) = self.suggest(bucket, shard, &row, &out).await {
+            tracing::debug!("a suggestion for an index was refused: {e}");
         }
-        entry.meta = meta;
-        if let Some(tag) = head.tag() {
-            entry.tag = tag.strip_suffix(b"\0").map_or(tag.clone(), Bytes::copy_from_slice);
-        }
-        entry.exists = true;
-        out.extend_from_slice(&[suggest::UPDATE | log]);
-        entry.encode(out, Features::ALL);
-        Ok(Some(entry))
+        Ok(head.exists.then(|| shown(entry)))
     }
 }
 

@@ -1,30 +1,39 @@
 //! RGW's layout over RADOS: the buckets of a stock `radosgw` 16.2, which can serve them at the same
 //! time.
 //!
-//! * `cluster`: pools, records with versions, notifications.
+//! * `backend`: what is asked of RADOS; `cluster`: pools, records with versions, notifications.
 //! * `convert`: the trait's values as RGW's records.
 //! * `bucket`: buckets and users; `index`, `lists`: indexes; `objects`, `versions`, `uploads`: what
-//!   is in buckets; `garbage`, `background`: what no request waits for.
+//!   is in buckets, over `heads`, `writers` and `readers`; `garbage`, `background`: what no request
+//!   waits for; `notes`: what is found after a gateway ended.
 //!
 //! A change of an object is announced in the index, made in the object's head, and entered in the
 //! index. Between two of these a gateway may end: lists compare announced changes with heads and
-//! mend the index, and garbage collection removes data only after its head was gone.
+//! mend the index, and garbage collection removes data only after its head was gone. What no list
+//! finds is noted before it is made, and settled later.
 
+mod backend;
 mod background;
 mod bucket;
 mod cluster;
 mod convert;
 mod garbage;
+mod heads;
 mod index;
 mod lists;
+mod notes;
 mod objects;
+mod readers;
 mod uploads;
 mod versions;
+mod writers;
 
+pub use backend::Backend;
 pub use background::Expired;
 pub use bucket::BucketRef;
 pub use garbage::Reclaimed;
-pub use objects::{ObjectRef, Reader};
+pub use objects::ObjectRef;
+pub use readers::Reader;
 
 use crate::api::{
     BucketChange, BucketName, BucketPage, BucketStats, Complete, Deleted, Error, Layout, List,
@@ -35,7 +44,6 @@ use ::rgw::bucket::{Placement, Pool};
 use ::rgw::cache::CacheNotify;
 use ::rgw::zone::{self, NameToId, PlacementPools, ZoneGroup, ZoneParams};
 use bytes::Bytes;
-use client::Rados;
 use cluster::{Attrs, Cluster, Write, decoded, encoded, random_text};
 use s3::condition::Conditions;
 use s3::range::Span;
@@ -62,6 +70,9 @@ pub struct Options {
     pub gc_queues: u32,
     /// How long garbage waits (Ceph: `rgw_gc_obj_min_wait`).
     pub gc_wait_seconds: u32,
+    /// How long notes of a change that are not renewed are those of a gateway at work. The same for
+    /// all gateways.
+    pub note_seconds: u32,
     /// How long what other gateways changed may stay unnoticed if a notification is lost (Ceph:
     /// `rgw_cache_expiry_interval`).
     pub cache_expiry: Duration,
@@ -74,6 +85,7 @@ impl Default for Options {
             zonegroup: zone::DEFAULT_NAME.into(),
             gc_queues: 32,
             gc_wait_seconds: 2 * 3600,
+            note_seconds: 24 * 3600,
             cache_expiry: Duration::from_secs(900),
         }
     }
@@ -162,7 +174,7 @@ impl Inner {
     }
 
     fn instance(&self) -> u64 {
-        self.cluster.rados().mon().global_id()
+        self.cluster.instance()
     }
 
     /// Ids of buckets tell zone, gateway and number, as RGW's do.
@@ -229,8 +241,13 @@ pub struct Rgw(Rc<Inner>);
 
 impl Rgw {
     /// Opens the zone, which is made, with its pools, if the cluster has none.
-    pub async fn open(rados: Rados, options: Options) -> Result<Self> {
-        let cluster = Cluster::new(rados);
+    pub async fn open(rados: client::Rados, options: Options) -> Result<Self> {
+        Self::over(Rc::new(rados), options).await
+    }
+
+    /// The same over any [`Backend`].
+    pub async fn over(backend: Rc<dyn Backend>, options: Options) -> Result<Self> {
+        let cluster = Cluster::new(backend);
         let root = Pool { name: zone::ROOT_POOL.into(), ns: Bytes::new() };
         let params = open_zone(&cluster, &root, &options.zone).await?;
         let group = open_group(&cluster, &root, &options.zonegroup, &params).await?;
@@ -263,8 +280,10 @@ impl Rgw {
         Ok(Rgw(inner))
     }
 
-    /// Removes garbage that has waited long enough; with `all`, all garbage. Background work.
+    /// Removes garbage that has waited long enough; with `all`, all garbage. Settles changes before
+    /// that gateways left when they ended. Background work.
     pub async fn reclaim(&self, all: bool) -> Result<Reclaimed> {
+        self.0.settle().await?;
         self.0.reclaim(all).await
     }
 

@@ -3,9 +3,12 @@
 
 use super::Inner;
 use super::bucket::{BucketRef, Handle};
-use super::cluster::{Attrs, decoded, encoded, nanoseconds, now, random_text, submit};
+use super::cluster::{Attrs, decoded, encoded, nanoseconds, random_text, submit};
 use super::convert::{self, attr_text, text};
-use super::objects::{Finish, HeadWrite, Writer, bookkeeping};
+use super::heads::{Head, HeadWrite, LOG_VERSIONED, bookkeeping};
+use super::notes::{Note, Notes, ON_UPLOAD, carries};
+use super::objects::Finish;
+use super::writers::{Journal, Writer};
 use crate::api::{
     Complete, Error, NewObject, NewUpload, Part, PartPage, PendingUpload, Result, Upload, Uploads,
     UserId, Written,
@@ -16,12 +19,13 @@ use ::rgw::manifest::{BucketObject, Manifest, Place};
 use ::rgw::names::{NS_MULTIPART, ObjName};
 use ::rgw::upload::{ID_PREFIX, PartInfo, UploadInfo, meta_name, part_key};
 use bytes::Bytes;
-use client::{ClientError, Operation};
+use client::{ClientError, Comparison, Operation};
+use denc_derive::Denc;
 use s3::checksum::{Algorithm, Checksum, Coverage};
 use s3::condition::Conditions;
 use s3::xml::multi::CompletePart;
 use s3::{ErrorCode, S3Error, etag};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::Errno;
 
 use super::MIB4;
@@ -33,6 +37,17 @@ const PARTS_AT_ONCE: u64 = 1000;
 /// The lock that a gateway takes while it completes an upload, and how long it holds.
 const LOCK: &str = "RGWCompleteMultipart";
 const LOCK_SECONDS: u32 = 600;
+
+/// What becomes of an upload: noted with it before the first step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
+#[denc(version = 1, compat = 1)]
+struct Fate {
+    /// The object that it becomes, and the tag that its head carries then; given up without a tag.
+    name: ObjName,
+    tag: Bytes,
+    /// The parts that are used.
+    parts: Vec<u32>,
+}
 
 /// An upload, as its object has it.
 struct State {
@@ -55,7 +70,22 @@ fn shown_class(attrs: &Attrs) -> String {
     attrs.get(convert::STORAGE_CLASS).map(|c| attr_text(c)).unwrap_or_default()
 }
 
+/// Which part of which upload.
+struct PartPlace<'a> {
+    bucket: &'a Handle,
+    state: &'a State,
+    key: &'a str,
+    info: &'a UploadInfo,
+    number: u32,
+    tag: &'a Bytes,
+}
+
 impl State {
+    fn fate(&self) -> Result<Option<Fate>> {
+        let fate = self.attrs.get(convert::UPLOAD_FATE);
+        fate.map(|bytes| decoded("what becomes of an upload", bytes)).transpose()
+    }
+
     fn pending(&self, key: &str, id: &str) -> Result<PendingUpload> {
         let acl = convert::acl_of(&self.attrs)?;
         Ok(PendingUpload {
@@ -95,7 +125,7 @@ impl Inner {
             attrs.insert(Bytes::from_static(convert::UPLOAD_CHECKSUM), value);
         }
         let data = encoded(&UploadInfo { placement: placement.clone() });
-        let mtime = now();
+        let mtime = self.cluster.now();
         let meta = EntryMeta {
             category: ObjCategory::MULTI_META,
             size: data.len() as u64,
@@ -152,7 +182,7 @@ impl Inner {
         after: u32,
         max: u64,
     ) -> Result<(Vec<PartInfo>, bool)> {
-        let (io, oid, _) = self.head_place(bucket, &state.name, true).await?;
+        let (io, oid) = self.head_place(bucket, &state.name, true).await?;
         let op = Operation::new().omap_values(part_key(after).as_bytes(), max, b"part.");
         let page = submit(&io, oid, op, None).await?.omap(0)?;
         let mut parts = Vec::new();
@@ -171,6 +201,24 @@ impl Inner {
             let none = parts.is_empty();
             all.extend(parts);
             if !more || none {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Data that was left by parts, or is being written: notes with the upload.
+    async fn noted_data(&self, bucket: &Handle, state: &State) -> Result<Vec<(Bytes, Note)>> {
+        let (io, oid) = self.head_place(bucket, &state.name, true).await?;
+        let mut all = Vec::new();
+        let mut after = Bytes::new();
+        loop {
+            let op = Operation::new().omap_values(&after, PARTS_AT_ONCE, ON_UPLOAD);
+            let page = submit(&io, &oid, op, None).await?.omap(0)?;
+            for (key, value) in &page.entries {
+                after = key.clone();
+                all.push((key.clone(), decoded::<Note>("a note of a part", value)?));
+            }
+            if !page.more || page.entries.is_empty() {
                 return Ok(all);
             }
         }
@@ -208,6 +256,33 @@ impl Inner {
         })
     }
 
+    /// A writer for a part's data, which is noted. With `claims` the names are those that follow
+    /// from the part's number, which one attempt has: `radosgw-admin bucket check` expects them.
+    /// Others have names of their own: an attempt that fails removes its data.
+    async fn part_writer(&self, at: &PartPlace<'_>, own: String, claims: bool) -> Result<Writer> {
+        let (meta_io, meta_oid) = self.head_place(at.bucket, &at.state.name, true).await?;
+        let object = BucketObject {
+            bucket: at.bucket.instance.bucket.clone(),
+            name: ObjName::plain(at.key.to_owned()),
+        };
+        let pool = match &object.bucket.explicit {
+            Some(pools) => pools.data.clone(),
+            None => self.data_pool(&at.info.placement)?.clone(),
+        };
+        let notes = Notes::on_upload(meta_io, meta_oid);
+        let journal = Journal {
+            notes: if claims { notes.claiming(at.number) } else { notes },
+            head: self.raw_head(at.bucket, &at.state.name, true)?,
+            pool: pool.text(),
+        };
+        let manifest = Manifest::part(object, &at.info.placement, own.into(), at.number, MIB4);
+        let io = self.cluster.io(&pool).await?;
+        let mut writer = Writer::new(manifest, io, at.tag.clone(), journal);
+        writer.hold_first = true;
+        writer.note(0).await?;
+        Ok(writer)
+    }
+
     /// Writes a part.
     pub(super) async fn put_part(
         &self,
@@ -220,7 +295,7 @@ impl Inner {
     ) -> Result<Part> {
         self.check_quota(bucket, bytes).await?;
         let state = self.state(bucket, key, id).await?;
-        let (meta_io, meta_oid, _) = self.head_place(bucket, &state.name, true).await?;
+        let (meta_io, meta_oid) = self.head_place(bucket, &state.name, true).await?;
         let before = {
             let row = part_key(number);
             let keys = BTreeSet::from([Bytes::from(row.clone())]);
@@ -230,23 +305,20 @@ impl Inner {
         };
         let data = meta_io.read(&meta_oid, 0, 4096).await?;
         let info: UploadInfo = decoded("an upload", &data)?;
-        let object = BucketObject {
-            bucket: bucket.instance.bucket.clone(),
-            name: ObjName::plain(key.to_owned()),
+        let tag: Bytes = self.new_tag();
+        let place = PartPlace { bucket, state: &state, key, info: &info, number, tag: &tag };
+        let mut writer = match before {
+            None => match self.part_writer(&place, format!("{key}.{id}"), true).await {
+                Err(e) if e.code() == ErrorCode::OperationAborted => {
+                    self.part_writer(&place, format!("{key}.{}", random_text(32)), false).await?
+                }
+                other => other?,
+            },
+            Some(_) => {
+                self.part_writer(&place, format!("{key}.{}", random_text(32)), false).await?
+            }
         };
-        let pool = match &object.bucket.explicit {
-            Some(pools) => pools.data.clone(),
-            None => self.data_pool(&info.placement)?.clone(),
-        };
-        let io = self.cluster.io(&pool).await?;
-        // A part that was uploaded before, or is being uploaded at the same time, has the names.
-        let own = match before {
-            Some(_) => format!("{key}.{}", random_text(32)),
-            None => format!("{key}.{id}"),
-        };
-        let manifest = Manifest::part(object, &info.placement, own.into(), number, MIB4);
-        let mut writer = Writer::new(manifest, io.clone());
-        writer.hold_first = true;
+        let io = writer.io();
         let first = writer.take(body).await?;
         let sums = body.finish()?;
         writer.drain().await?;
@@ -257,7 +329,7 @@ impl Inner {
             number,
             size,
             etag: etag.clone().into(),
-            modified: now(),
+            modified: self.cluster.now(),
             manifest: writer.manifest.clone(),
             accounted_size: size,
             ..PartInfo::default()
@@ -266,7 +338,6 @@ impl Inner {
             return Err(Error::Internal("a part has no first stripe".into()));
         };
         let hashed: Bytes = key.to_owned().into();
-        let tag: Bytes = self.new_tag();
         let mut attrs = Attrs::from([(Bytes::from_static(convert::ETAG), etag.clone().into())]);
         if let Some(acl) = state.attrs.get(convert::ACL) {
             attrs.insert(Bytes::from_static(convert::ACL), acl.clone());
@@ -310,21 +381,38 @@ impl Inner {
         self.complete(bucket, &head.name, &hashed, add, &tag, ver, meta, Vec::new(), 0).await;
 
         part.later = None;
-        let row = [(Bytes::from(part_key(number)), encoded(&part))].into();
-        let entered =
-            submit(&meta_io, &meta_oid, Operation::new().assert_exists().omap_set(&row), None)
-                .await;
-        if let Err(e) = entered {
+        let mut rows = BTreeMap::from([(Bytes::from(part_key(number)), encoded(&part))]);
+        // The part that is replaced goes: a gateway that ends before it has gone leaves a note.
+        let old = match &before {
+            None => None,
+            Some(old) => {
+                let key: Bytes = [ON_UPLOAD, random_text(16).as_bytes()].concat().into();
+                let head = self.raw_head(bucket, &state.name, true)?;
+                let note = Note::of_data(head, tag.clone(), self.chain(bucket, &old.manifest)?);
+                rows.insert(key.clone(), encoded(&note));
+                Some((key, old))
+            }
+        };
+        let op = Operation::new()
+            .assert_exists()
+            .compare_xattr(convert::UPLOAD_FATE, Comparison::Eq, b"")
+            .omap_remove(&writer.note_keys())
+            .omap_set(&rows);
+        if let Err(e) = submit(&meta_io, &meta_oid, op, None).await {
             // The upload was completed or aborted meanwhile: nothing may stay of the part.
             self.drop_entry(bucket, &head.name, &hashed).await?;
             return Err(match e {
-                ClientError::Errno(Errno::ENOENT) => no_upload(id),
+                ClientError::Errno(Errno::ENOENT | Errno::ECANCELED) => no_upload(id),
                 e => e.into(),
             });
         }
-        writer.keep();
-        if let Some(old) = before {
-            self.discard_part(bucket, &old, &hashed, id).await?;
+        writer.keep_part();
+        if let Some((note, old)) = old {
+            self.discard_part(bucket, old, &hashed, id).await?;
+            let op = Operation::new().assert_exists().omap_remove(&[note].into());
+            if let Err(e) = submit(&meta_io, &meta_oid, op, None).await {
+                tracing::debug!("a note of a part that was replaced stays: {e}");
+            }
         }
         Ok(Part {
             number,
@@ -336,7 +424,12 @@ impl Inner {
     }
 
     /// Removes an entry of the index that has no object.
-    async fn drop_entry(&self, bucket: &Handle, name: &ObjName, hashed: &Bytes) -> Result<()> {
+    pub(super) async fn drop_entry(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+        hashed: &Bytes,
+    ) -> Result<()> {
         let tag: Bytes = self.new_tag();
         self.prepare(bucket, name, hashed, ModifyOp::DEL, &tag, 0).await?;
         let ver = EntryVer { pool: -1, epoch: u64::MAX };
@@ -412,7 +505,7 @@ impl Inner {
             }
             other => other?,
         };
-        let (io, oid, _) = self.head_place(bucket, &state.name, true).await?;
+        let (io, oid) = self.head_place(bucket, &state.name, true).await?;
         let object = text(&oid);
         let Some(cookie) = self.lock(&io, &object, LOCK, LOCK_SECONDS).await? else {
             return Err(S3Error::new(
@@ -421,7 +514,11 @@ impl Inner {
             )
             .into());
         };
-        let result = self.join(bucket, key, id, &state, asked, options).await;
+        let result = match self.made_before(bucket, key, id, &state, asked).await {
+            Ok(None) => self.join(bucket, key, id, &state, asked, options).await,
+            Ok(Some(written)) => Ok(written),
+            Err(e) => Err(e),
+        };
         if result.is_err() {
             self.unlock(&io, &object, LOCK, cookie).await;
         }
@@ -546,6 +643,7 @@ impl Inner {
             convert::PG_VER,
             convert::SOURCE_ZONE,
             convert::UPLOAD_CHECKSUM,
+            convert::UPLOAD_FATE,
             convert::STORAGE_CLASS,
         ] {
             attrs.remove(attr);
@@ -561,6 +659,12 @@ impl Inner {
             storage_class: shown_class(&state.attrs),
             conditions: options.conditions.clone(),
         };
+        let tag: Bytes = self.new_tag();
+        let parts = used.iter().map(|p| p.number).collect();
+        let fate = Fate { name: name.clone(), tag: tag.clone(), parts };
+        let mut notes = self.notes(key.as_bytes()).await?;
+        notes.add(&Note::upload(bucket, name.clone(), id)).await?;
+        self.seal(bucket, state, &fate).await?;
         let done = Finish {
             name,
             new,
@@ -570,40 +674,201 @@ impl Inner {
             size,
             etag: etag::of_parts(&digests),
             remove_objs: remove,
-            tag: None,
+            tag: Some(tag),
+            of_upload: true,
         };
-        let written = self.finish_object(bucket, key, done).await?;
-        // From here on the object is there: what fails is left for a list or an abort.
-        let hashed: Bytes = key.to_owned().into();
-        for part in &unused {
-            if let Err(e) = self.discard_part(bucket, part, &hashed, id).await {
-                tracing::warn!("a part that was not used is left: {e}");
+        let written = match self.finish_object(bucket, key, done).await {
+            Ok(written) => written,
+            // It may have been made all the same: the note tells later.
+            Err(e @ (Error::Unavailable(_) | Error::Internal(_))) => return Err(e),
+            Err(e) => {
+                self.unseal(bucket, state, &fate).await?;
+                notes.done();
+                return Err(e);
             }
-        }
-        let none = Conditions::default();
-        if let Err(e) = self.remove_head(bucket, &state.name, &hashed, true, &[], &none, 0).await {
-            tracing::warn!("an upload that was completed is left: {e}");
+        };
+        // From here on the object is there: what fails is left for a list or an abort.
+        match self.clear_upload(bucket, key, id, state, &fate).await {
+            Ok(_) => notes.done(),
+            Err(e) => tracing::warn!("an upload that was completed is left for later: {e}"),
         }
         Ok(Written { checksum, ..written })
     }
 
-    /// Gives an upload up.
-    pub(super) async fn abort_upload(&self, bucket: &Handle, key: &str, id: &str) -> Result<()> {
-        let state = self.state(bucket, key, id).await?;
-        let (mut objs, mut remove) = (Vec::new(), Vec::new());
-        for part in self.all_parts(bucket, &state).await? {
-            objs.extend(self.chain(bucket, &part.manifest)?);
-            remove.extend(Self::first_stripe(&part).map(|o| o.name.index_key()));
+    /// Notes with an upload what becomes of it, before anything is made of it.
+    async fn seal(&self, bucket: &Handle, state: &State, fate: &Fate) -> Result<()> {
+        let (io, oid) = self.head_place(bucket, &state.name, true).await?;
+        let op = Operation::new()
+            .assert_exists()
+            .compare_xattr(convert::UPLOAD_FATE, Comparison::Eq, b"")
+            .set_xattr(convert::UPLOAD_FATE, &encoded(fate));
+        submit(&io, oid, op, None).await.map_err(|e| match e {
+            ClientError::Errno(Errno::ENOENT) => Error::from(ErrorCode::NoSuchUpload),
+            ClientError::Errno(Errno::ECANCELED) => ErrorCode::OperationAborted.into(),
+            e => e.into(),
+        })?;
+        Ok(())
+    }
+
+    /// Nothing became of an upload: it is under way again.
+    async fn unseal(&self, bucket: &Handle, state: &State, fate: &Fate) -> Result<()> {
+        let (io, oid) = self.head_place(bucket, &state.name, true).await?;
+        let op = Operation::new()
+            .compare_xattr(convert::UPLOAD_FATE, Comparison::Eq, &encoded(fate))
+            .remove_xattr(convert::UPLOAD_FATE);
+        match submit(&io, oid, op, None).await {
+            Ok(_) | Err(ClientError::Errno(Errno::ENOENT | Errno::ECANCELED)) => Ok(()),
+            Err(e) => Err(e.into()),
         }
-        self.discard_objects(objs, id.to_owned().into()).await?;
+    }
+
+    /// Removes an upload with the parts of which nothing became. `false` if it is gone already.
+    async fn clear_upload(
+        &self,
+        bucket: &Handle,
+        key: &str,
+        id: &str,
+        state: &State,
+        fate: &Fate,
+    ) -> Result<bool> {
         let hashed: Bytes = key.to_owned().into();
+        let (mut objs, mut remove) = (Vec::new(), Vec::new());
+        for part in self.all_parts(bucket, state).await? {
+            remove.extend(Self::first_stripe(&part).map(|o| o.name.index_key()));
+            if !fate.parts.contains(&part.number) {
+                objs.extend(self.chain(bucket, &part.manifest)?);
+            }
+        }
+        let own = [&bucket.instance.bucket.marker[..], b"_"].concat();
+        for (_, note) in self.noted_data(bucket, state).await? {
+            let names = note.chain.objs.iter().filter_map(|o| o.key.name.strip_prefix(&own[..]));
+            let keys = names.map(|n| ObjKey::plain(Bytes::copy_from_slice(n)));
+            remove.extend(keys.filter(|k| k.name.starts_with(b"_multipart_")));
+            objs.extend(note.chain.objs);
+        }
+        let tag = format!("{id}.{}", random_text(8));
+        self.discard_objects(objs, tag.into()).await?;
+        // Without the upload no list leads to them.
+        self.remove_entries(bucket, &state.name, &hashed, remove).await?;
         let none = Conditions::default();
-        let gone = self.remove_head(bucket, &state.name, &hashed, true, &remove, &none, 0).await?;
-        gone.map(|_| ()).ok_or_else(|| no_upload(id))
+        let gone = self.remove_head(bucket, &state.name, &hashed, true, &[], &none, 0).await?;
+        Ok(gone.is_some())
+    }
+
+    /// An upload of which a gateway that ended made an object: the rest is done here.
+    async fn made_before(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        id: &str,
+        state: &State,
+        asked: &[CompletePart],
+    ) -> Result<Option<Written>> {
+        let Some(fate) = state.fate()? else { return Ok(None) };
+        if fate.tag.is_empty() {
+            return Err(no_upload(id));
+        }
+        if !self.is_made(bucket, &fate, true).await? {
+            self.unseal(bucket, state, &fate).await?;
+            return Ok(None);
+        }
+        self.clear_upload(bucket, key, id, state, &fate).await?;
+        self.completed_before(bucket, key, asked, no_upload(id)).await.map(Some)
+    }
+
+    /// The object of an upload was written. A version that was not linked becomes the current one
+    /// if `links`; else it goes, and its data is that of the parts again: to link it later would
+    /// put it before versions that came since.
+    async fn is_made(&self, bucket: &BucketRef, fate: &Fate, links: bool) -> Result<bool> {
+        let head = self.read_head(bucket, &fate.name, false, 0).await?;
+        if !carries(&head.attrs, &fate.tag) {
+            return Ok(false);
+        }
+        if !fate.name.instance.is_empty() {
+            let entry = self.version_entry(bucket, &fate.name).await?;
+            if let Some(entry) = entry.filter(|e| !e.has(::rgw::entry::flag::VER)) {
+                if !links {
+                    self.forget_version(bucket, &fate.name, &head).await?;
+                    return Ok(false);
+                }
+                if !entry.exists || !entry.pending_map.is_empty() {
+                    self.enter(bucket, &fate.name, &head, &entry).await?;
+                }
+                self.link(bucket, &fate.name, None).await?;
+            }
+        }
+        if bucket.info.versioning.is_some() {
+            self.settle_version(bucket, &fate.name).await?;
+        }
+        Ok(true)
+    }
+
+    /// Removes the head of a version that was not linked. Its data stays.
+    async fn forget_version(&self, bucket: &Handle, name: &ObjName, head: &Head) -> Result<()> {
+        let hashed = name.name.clone();
+        let tag: Bytes = self.new_tag();
+        let (io, oid) = self.head_place(bucket, name, false).await?;
+        self.prepare(bucket, name, &hashed, ModifyOp::DEL, &tag, LOG_VERSIONED).await?;
+        let own = head.tag().cloned().unwrap_or_default();
+        let op = Operation::new().compare_xattr(convert::ID_TAG, Comparison::Eq, &own).remove();
+        let outcome = match submit(&io, &oid, op, None).await {
+            Ok(outcome) => outcome,
+            Err(e) => {
+                self.cancel(bucket, name, &hashed, &tag, LOG_VERSIONED).await;
+                return Err(e.into());
+            }
+        };
+        let ver = EntryVer { pool: io.pool().0, epoch: outcome.user_version };
+        let (del, meta, none) = (ModifyOp::DEL, EntryMeta::default(), Vec::new());
+        self.complete(bucket, name, &hashed, del, &tag, ver, meta, none, LOG_VERSIONED).await;
+        self.heal_entry(bucket, name).await
+    }
+
+    /// Finishes what a gateway began with an upload before it ended.
+    pub(super) async fn settle_upload(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        id: &str,
+    ) -> Result<()> {
+        let state = match self.state(bucket, key, id).await {
+            Err(e) if e.code() == ErrorCode::NoSuchUpload => return Ok(()),
+            other => other?,
+        };
+        let Some(fate) = state.fate()? else { return Ok(()) };
+        if !fate.tag.is_empty() && !self.is_made(bucket, &fate, false).await? {
+            return self.unseal(bucket, &state, &fate).await;
+        }
+        self.clear_upload(bucket, key, id, &state, &fate).await.map(|_| ())
+    }
+
+    /// Gives an upload up.
+    pub(super) async fn abort_upload(&self, bucket: &BucketRef, key: &str, id: &str) -> Result<()> {
+        let mut state = self.state(bucket, key, id).await?;
+        if state.fate()?.is_some_and(|f| !f.tag.is_empty()) {
+            let (io, oid) = self.head_place(bucket, &state.name, true).await?;
+            let Some(cookie) = self.lock(&io, &text(&oid), LOCK, LOCK_SECONDS).await? else {
+                return Err(ErrorCode::OperationAborted.into());
+            };
+            let settled = self.settle_upload(bucket, key, id).await;
+            self.unlock(&io, &text(&oid), LOCK, cookie).await;
+            settled?;
+            // Without an object it is under way again.
+            state = self.state(bucket, key, id).await?;
+        }
+        let given_up = Fate::default();
+        let mut notes = self.notes(key.as_bytes()).await?;
+        notes.add(&Note::upload(bucket, ObjName::plain(key.to_owned()), id)).await?;
+        if state.fate()?.is_none() {
+            self.seal(bucket, &state, &given_up).await?;
+        }
+        let gone = self.clear_upload(bucket, key, id, &state, &given_up).await?;
+        notes.done();
+        if gone { Ok(()) } else { Err(no_upload(id)) }
     }
 
     /// Gives all uploads of a bucket up.
-    pub(super) async fn abort_uploads(&self, bucket: &Handle) -> Result<()> {
+    pub(super) async fn abort_uploads(&self, bucket: &BucketRef) -> Result<()> {
         loop {
             let some = Uploads { max: 100, ..Uploads::default() };
             let page = self.list_uploads(bucket, &some).await?;

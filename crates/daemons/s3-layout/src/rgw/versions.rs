@@ -7,10 +7,11 @@
 
 use super::Inner;
 use super::bucket::Handle;
-use super::cluster::{call, decoded, encoded, now, random_lower, submit};
+use super::cluster::{call, decoded, encoded, random_lower, submit};
 use super::convert;
+use super::heads::{Head, LOG_VERSIONED, RACES_MAX};
 use super::index::{GUARDS, failed};
-use super::objects::{Head, LOG_VERSIONED, RACES_MAX, shown_version};
+use super::objects::shown_version;
 use crate::api::{Error, Result};
 use ::rgw::entry::EntryMeta;
 use ::rgw::manifest::BucketObject;
@@ -60,19 +61,19 @@ impl Inner {
         Ok(Some(info.target.name))
     }
 
-    /// Makes a version the current one.
+    /// Makes a version the current one. `false` if a delete marker is to follow a delete marker.
     pub(super) async fn link(
         &self,
         bucket: &Handle,
         version: &ObjName,
         marker: Option<EntryMeta>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.change_versions(bucket, version, Change::Link(marker.map(Box::new))).await
     }
 
     /// Removes a version.
     pub(super) async fn unlink(&self, bucket: &Handle, version: &ObjName) -> Result<()> {
-        self.change_versions(bucket, version, Change::Unlink).await
+        self.change_versions(bucket, version, Change::Unlink).await.map(|_| ())
     }
 
     async fn change_versions(
@@ -80,7 +81,7 @@ impl Inner {
         bucket: &Handle,
         version: &ObjName,
         change: Change,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let name = ObjName::plain(version.name.clone());
         for _ in 0..RACES_MAX {
             let mut head = self.read_head(bucket, &name, false, 0).await?;
@@ -119,11 +120,15 @@ impl Inner {
                 }
             };
             match made {
-                Ok(_) => return self.update_head(bucket, &name, &head).await,
+                Ok(_) => {
+                    self.update_head(bucket, &name, &head).await?;
+                    return Ok(true);
+                }
                 // The index has another head: that one is gone, and its successor has been made.
                 Err(Errno::ECANCELED) => {}
-                Err(Errno::ENOENT) if matches!(change, Change::Unlink) => {
-                    return self.update_head(bucket, &name, &head).await;
+                Err(Errno::ENOENT) if !matches!(change, Change::Link(None)) => {
+                    self.update_head(bucket, &name, &head).await?;
+                    return Ok(false);
                 }
                 Err(e) => return Err(failed("changing the versions of an object", e)),
             }
@@ -139,7 +144,7 @@ impl Inner {
         name: &ObjName,
         head: &mut Head,
     ) -> Result<Option<Bytes>> {
-        let (io, oid, _) = self.head_place(bucket, name, false).await?;
+        let (io, oid) = self.head_place(bucket, name, false).await?;
         let mut op = Operation::new();
         op = if head.exists { op.assert_exists() } else { op.create(true) };
         let mtime = head.exists.then_some(head.mtime);
@@ -162,7 +167,7 @@ impl Inner {
             head.attrs.insert(Bytes::from_static(convert::ID_TAG), object_tag);
             head.attrs.insert(Bytes::from_static(convert::OLH_ID_TAG), olh_tag);
         }
-        let time = now();
+        let time = self.cluster.now();
         let tag: Bytes = format!("{:016x}{}", time.sec, random_lower(16)).into();
         let attr: Bytes = [convert::OLH_PENDING, &tag[..]].concat().into();
         let pending = encoded(&OlhPending { time });
@@ -179,7 +184,12 @@ impl Inner {
     }
 
     /// Applies the index's log to the head.
-    async fn update_head(&self, bucket: &Handle, name: &ObjName, head: &Head) -> Result<()> {
+    pub(super) async fn update_head(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+        head: &Head,
+    ) -> Result<()> {
         let olh_tag = head.attrs.get(convert::OLH_ID_TAG).cloned().unwrap_or_default();
         let mut ver_marker = 0;
         loop {
@@ -214,7 +224,7 @@ impl Inner {
         log: &OlhLog,
         last: u64,
     ) -> Result<()> {
-        let (io, oid, _) = self.head_place(bucket, name, false).await?;
+        let (io, oid) = self.head_place(bucket, name, false).await?;
         let mut op = Operation::new()
             .compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, olh_tag)
             .compare_xattr_u64(convert::OLH_VER, Comparison::Gte, last)
@@ -271,7 +281,12 @@ impl Inner {
             let Some(version) = ObjName::of_index(&key) else { continue };
             let none = Conditions::default();
             let hashed = version.name.clone();
-            self.remove_head(bucket, &version, &hashed, false, &[], &none, LOG_VERSIONED).await?;
+            let removed = self
+                .remove_head(bucket, &version, &hashed, false, &[], &none, LOG_VERSIONED)
+                .await?;
+            if removed.is_none() && !version.instance.is_empty() {
+                self.heal_entry(bucket, &version).await?;
+            }
         }
         match submit(&io, &oid, op, Some(head.mtime)).await {
             // Another gateway has applied more than this.
@@ -288,15 +303,29 @@ impl Inner {
         if !unlink {
             return Ok(());
         }
+        self.remove_versions(bucket, name, olh_tag, Some(last)).await
+    }
+
+    /// Removes the head that named the versions, and what the index knows of them: there are none
+    /// left. With `ver` the head must not have been changed since.
+    pub(super) async fn remove_versions(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+        olh_tag: &Bytes,
+        ver: Option<u64>,
+    ) -> Result<()> {
+        let (io, oid) = self.head_place(bucket, name, false).await?;
         let pending = ObjCheckAttrsPrefix {
             check_prefix: Bytes::from_static(convert::OLH_PENDING),
             fail_if_exist: true,
         };
-        let op = Operation::new()
-            .compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, olh_tag)
-            .compare_xattr_u64(convert::OLH_VER, Comparison::Eq, last);
+        let mut op = Operation::new().compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, olh_tag);
+        if let Some(ver) = ver {
+            op = op.compare_xattr_u64(convert::OLH_VER, Comparison::Eq, ver);
+        }
         let op = call(op, "rgw", "obj_check_attrs_prefix", &pending, false).remove();
-        match submit(&io, &oid, op, None).await {
+        match submit(&io, oid, op, None).await {
             Ok(_) | Err(ClientError::Errno(Errno::ENOENT)) => {}
             // A change is under way, which needs the head.
             Err(ClientError::Errno(Errno::ECANCELED)) => return Ok(()),
@@ -312,7 +341,7 @@ impl Inner {
 
     /// Removes notes of changes that were never made.
     async fn drop_stale_notes(&self, bucket: &Handle, name: &ObjName, head: &Head) -> Result<()> {
-        let time = now();
+        let time = self.cluster.now();
         let stale: Vec<&Bytes> = head
             .attrs
             .iter()
@@ -326,7 +355,7 @@ impl Inner {
         if stale.is_empty() {
             return Ok(());
         }
-        let (io, oid, _) = self.head_place(bucket, name, false).await?;
+        let (io, oid) = self.head_place(bucket, name, false).await?;
         let tag = head.attrs.get(convert::OLH_ID_TAG).cloned().unwrap_or_default();
         let mut op = Operation::new().compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, &tag);
         for attr in stale {
@@ -341,6 +370,7 @@ impl Inner {
     }
 }
 
-fn has_pending(head: &Head) -> bool {
+/// A change of versions is under way, or was left.
+pub(super) fn has_pending(head: &Head) -> bool {
     head.attrs.keys().any(|attr| attr.starts_with(convert::OLH_PENDING))
 }

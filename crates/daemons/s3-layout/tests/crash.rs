@@ -1,0 +1,758 @@
+//! A gateway that ends after any of the writes of a change: another one works on the bucket,
+//! garbage is collected, and then nothing is wrong. What was answered is there, what was not is
+//! there as a whole or not at all.
+
+mod memory;
+
+use ::rgw::entry::{DirEntry, flag};
+use ::rgw::index::CheckIndexRet;
+use ::rgw::manifest::{Manifest, Place};
+use ::rgw::olh::{OlhEntry, OlhInfo};
+use ::rgw::upload::PartInfo;
+use bytes::Bytes;
+use denc::Decode;
+use memory::{Body, Disk, Link, Raw, gateway, run};
+use s3::condition::Conditions;
+use s3::range::Span;
+use s3::xml::config::{Acl, Grant, Grantee, Permission, TagSet, Versioning};
+use s3::xml::multi::CompletePart;
+use s3_layout::api::{
+    BucketChange, BucketName, Complete, List, NewBucket, NewObject, NewUpload, ObjectChange,
+    Uploads, UserId,
+};
+use s3_layout::rgw::{BucketRef, Rgw};
+use s3_layout::{Layout, Result, Source};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+const MIB: usize = 1 << 20;
+/// More than fits into a head.
+const LARGE: usize = 4 * MIB + 1000;
+const OWNER: &str = "ann";
+/// Longer than anything that is under way is waited for.
+const LONG_SECONDS: u32 = 3 * 86400;
+
+fn acl() -> Acl {
+    let grantee = Grantee::User { id: OWNER.into(), display_name: OWNER.into() };
+    let grant = Grant { grantee, permission: Permission::FullControl };
+    Acl { owner: OWNER.into(), owner_name: OWNER.into(), grants: vec![grant] }
+}
+
+fn new_object() -> NewObject {
+    NewObject { acl: acl(), ..NewObject::default() }
+}
+
+fn bytes(length: usize, seed: u8) -> Bytes {
+    vec![seed; length].into()
+}
+
+fn name() -> BucketName {
+    BucketName { tenant: String::new(), name: "b".into() }
+}
+
+async fn make_bucket(rgw: &Rgw) -> BucketRef {
+    let id = UserId { tenant: String::new(), id: OWNER.into() };
+    let user =
+        s3_layout::api::User { id: id.clone(), display_name: OWNER.into(), ..Default::default() };
+    rgw.create_user(&user).await.unwrap();
+    let new = NewBucket { name: name(), owner: id, acl: acl(), ..NewBucket::default() };
+    rgw.create_bucket(new).await.unwrap()
+}
+
+/// A gateway with a bucket at hand.
+struct At {
+    rgw: Rgw,
+    bucket: BucketRef,
+}
+
+impl At {
+    async fn put(&self, key: &str, data: Bytes) -> Result<Option<String>> {
+        let body = &mut Body::new(data);
+        Ok(self.rgw.put(&self.bucket, key, new_object(), body).await?.version)
+    }
+
+    async fn delete(&self, key: &str, version: Option<&str>) -> Result<()> {
+        self.rgw.delete(&self.bucket, key, version, &Conditions::default()).await.map(|_| ())
+    }
+
+    async fn copy(&self, from: &str, to: &str) -> Result<()> {
+        let source = self.rgw.open(&self.bucket, from, None, false).await?;
+        self.rgw.copy(&source, &self.bucket, to, new_object()).await.map(|_| ())
+    }
+
+    async fn versions(&mut self, how: Versioning) {
+        self.rgw.change_bucket(&self.bucket, BucketChange::Versioning(how)).await.unwrap();
+        self.bucket = self.rgw.bucket(&name()).await.unwrap();
+    }
+
+    /// The newest version first.
+    async fn version_of(&self, key: &str, at: usize) -> String {
+        let all = self.list(true).await.unwrap();
+        let of_key: Vec<_> = all.into_iter().filter(|e| e.key == key).collect();
+        of_key[at].version.clone().unwrap()
+    }
+
+    async fn upload(&self, key: &str) -> Result<String> {
+        let new = NewUpload { acl: acl(), ..NewUpload::default() };
+        self.rgw.create_upload(&self.bucket, key, new).await
+    }
+
+    async fn part(&self, key: &str, id: &str, number: u32, data: Bytes) -> Result<CompletePart> {
+        let body = &mut Body::new(data);
+        let part = self.rgw.put_part(&self.bucket, key, id, number, None, body).await?;
+        Ok(CompletePart { number, etag: part.etag, checksum: None })
+    }
+
+    async fn complete(&self, key: &str, id: &str, parts: &[CompletePart]) -> Result<()> {
+        let options = Complete::default();
+        self.rgw.complete_upload(&self.bucket, key, id, parts, &options).await.map(|_| ())
+    }
+
+    async fn list(&self, versions: bool) -> Result<Vec<s3_layout::api::Entry>> {
+        let mut what = List { versions, max: 3, ..List::default() };
+        let mut all = Vec::new();
+        loop {
+            let page = self.rgw.list(&self.bucket, &what).await?;
+            all.extend(page.entries);
+            let Some((after, version)) = page.next else { return Ok(all) };
+            (what.after, what.after_version) = (after, version);
+        }
+    }
+
+    async fn content(&self, key: &str, version: Option<&str>) -> Result<Bytes> {
+        let object = self.rgw.open(&self.bucket, key, version, true).await?;
+        let length = object.as_ref().size;
+        let mut reader = self.rgw.read(&object, Span { offset: 0, length });
+        let mut all = Vec::new();
+        while let Some(piece) = reader.next().await? {
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.into())
+    }
+
+    /// What clients see: keys with content, versions in order, uploads with their parts.
+    async fn seen(&self) -> Seen {
+        let mut seen = Seen::default();
+        for entry in self.list(false).await.unwrap() {
+            let content = self.content(&entry.key, None).await;
+            let content = content.unwrap_or_else(|e| panic!("{} is listed: {e}", entry.key));
+            assert_eq!(content.len() as u64, entry.size, "{}", entry.key);
+            let object = self.rgw.open(&self.bucket, &entry.key, None, false).await.unwrap();
+            assert_eq!(object.as_ref().etag, entry.etag, "{}", entry.key);
+            assert!(seen.objects.insert(entry.key, md5_of(&content)).is_none(), "listed twice");
+        }
+        let mut current = BTreeSet::new();
+        for entry in self.list(true).await.unwrap() {
+            let version = entry.version.clone().unwrap();
+            if entry.latest {
+                assert!(current.insert(entry.key.clone()), "two current versions");
+                assert_eq!(seen.objects.contains_key(&entry.key), !entry.marker, "{}", entry.key);
+            }
+            let content = match entry.marker {
+                true => None,
+                false => {
+                    let content = self.content(&entry.key, Some(&version)).await;
+                    Some(md5_of(&content.unwrap_or_else(|e| panic!("{version} is listed: {e}"))))
+                }
+            };
+            let of_key = seen.versions.entry(entry.key).or_default();
+            assert!(of_key.iter().all(|(v, _)| *v != version), "{version} is listed twice");
+            of_key.push((version, content));
+        }
+        assert_eq!(current, seen.versions.keys().cloned().collect(), "one version is current");
+        let what = Uploads { max: 100, ..Uploads::default() };
+        for upload in self.rgw.list_uploads(&self.bucket, &what).await.unwrap().uploads {
+            let page = self.rgw.list_parts(&self.bucket, &upload.key, &upload.id, 0, 100).await;
+            let parts = page.unwrap().parts.into_iter().map(|p| (p.number, p.etag)).collect();
+            seen.uploads.insert((upload.key, upload.id), parts);
+        }
+        seen
+    }
+}
+
+fn md5_of(content: &[u8]) -> String {
+    s3::etag::of_digest(&memory::digest(content))
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    objects: BTreeMap<String, String>,
+    versions: BTreeMap<String, Vec<(String, Option<String>)>>,
+    uploads: BTreeMap<(String, String), Vec<(u32, String)>>,
+}
+
+impl Seen {
+    /// Ids differ from run to run.
+    fn without_ids(&self) -> impl PartialEq + std::fmt::Debug + use<> {
+        let versions: BTreeMap<_, Vec<_>> = self
+            .versions
+            .iter()
+            .map(|(k, v)| (k.clone(), v.iter().map(|(id, c)| (id == "null", c.clone())).collect()))
+            .collect();
+        let uploads: Vec<_> =
+            self.uploads.iter().map(|((key, _), parts)| (key.clone(), parts.clone())).collect();
+        (self.objects.clone(), versions, uploads)
+    }
+}
+
+type Objects = BTreeMap<(String, Bytes, Bytes), Raw>;
+
+fn decoded<T: Decode>(bytes: &Bytes) -> T {
+    denc::Reader::new(bytes.clone()).get().unwrap()
+}
+
+fn show(name: &[u8]) -> String {
+    name.escape_ascii().to_string()
+}
+
+/// Names of objects that a note has.
+fn raw_names(note: &Bytes, own: &str) -> Vec<Bytes> {
+    let text = String::from_utf8_lossy(note).into_owned();
+    let starts = text.match_indices(own).map(|(at, _)| at);
+    let name = |at: usize| {
+        let rest = &text[at + own.len()..];
+        let end = rest.find(|c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER);
+        Bytes::copy_from_slice(&rest.as_bytes()[..end.unwrap_or(rest.len())])
+    };
+    starts.map(name).collect()
+}
+
+/// Looks at all objects of the cluster: what is wrong.
+fn faults(all: &Objects, marker: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let own = format!("{marker}_");
+    let mut heads = BTreeMap::new();
+    let mut tails = BTreeMap::new();
+    let mut uploads = BTreeMap::new();
+    for ((pool, ns, name), raw) in all {
+        let Some(rest) = name.strip_prefix(own.as_bytes()).filter(|_| ns.is_empty()) else {
+            if pool.ends_with(".log") && ns == "gc" && !raw.rows.is_empty() {
+                wrong.push(format!("garbage is left in {}", show(name)));
+            }
+            if ns == "siphon" && !raw.rows.is_empty() {
+                wrong.push(format!("{} notes of changes in {}", raw.rows.len(), show(name)));
+            }
+            continue;
+        };
+        let rest = Bytes::copy_from_slice(rest);
+        if pool.ends_with(".non-ec") {
+            uploads.insert(rest, raw);
+        } else if rest.starts_with(b"_shadow") || rest.starts_with(b"_multipart_") {
+            tails.insert(rest, raw);
+        } else {
+            heads.insert(rest, raw);
+        }
+    }
+    let mut referred: BTreeSet<Bytes> = BTreeSet::new();
+    let mut refer = |bytes: &Bytes, etag_key: &str, wrong: &mut Vec<String>| {
+        let manifest: Manifest = decoded(bytes);
+        for piece in manifest.pieces(0, u64::MAX) {
+            let Place::Tail(object) = piece.place else { continue };
+            let tail = object.name.oid();
+            if !tails.contains_key(&tail) {
+                wrong.push(format!("{etag_key} has no {}", show(&tail)));
+            }
+            referred.insert(tail);
+        }
+    };
+    for (name, raw) in &heads {
+        if let Some(manifest) = raw.attrs.get(&b"user.rgw.manifest"[..]) {
+            refer(manifest, &show(name), &mut wrong);
+        }
+    }
+    let mut entries: BTreeMap<Bytes, DirEntry> = BTreeMap::new();
+    let mut listed: BTreeMap<Bytes, DirEntry> = BTreeMap::new();
+    let mut olhs: BTreeMap<Bytes, OlhEntry> = BTreeMap::new();
+    for ((_, _, name), raw) in all {
+        if !name.starts_with(b".dir.") {
+            continue;
+        }
+        for (key, value) in &raw.rows {
+            if let Some(of) = key.strip_prefix(b"\x801001_") {
+                olhs.insert(Bytes::copy_from_slice(of), decoded(value));
+                continue;
+            }
+            let entry: DirEntry = decoded(value);
+            if !entry.pending_map.is_empty() {
+                wrong.push(format!("{} has announced changes", show(key)));
+            }
+            if key.first() == Some(&0x80) || !key.contains(&0) {
+                entries.insert(key.clone(), entry);
+            } else {
+                listed.insert(key.clone(), entry);
+            }
+        }
+    }
+    let mut noted = BTreeSet::new();
+    for (name, raw) in &uploads {
+        for (key, value) in &raw.rows {
+            if key.starts_with(b"part.") {
+                let part: PartInfo = decoded(value);
+                let mut bytes = bytes::BytesMut::new();
+                denc::Encode::encode(&part.manifest, &mut bytes, denc::Features::ALL);
+                refer(&bytes.freeze(), &show(name), &mut wrong);
+            } else {
+                // Data that goes with the upload.
+                noted.extend(raw_names(value, &own));
+            }
+        }
+    }
+    for tail in tails.keys().filter(|t| !referred.contains(*t) && !noted.contains(*t)) {
+        wrong.push(format!("{} is an orphan", show(tail)));
+    }
+    let mut known = BTreeSet::new();
+    for (key, entry) in &entries {
+        if entry.has(flag::VER_MARKER) {
+            if !olhs.contains_key(&entry.key.name) {
+                wrong.push(format!("{} is marked, and has no versions", show(key)));
+            }
+            continue;
+        }
+        if entry.has(flag::DELETE_MARKER) {
+            continue;
+        }
+        if !entry.exists {
+            wrong.push(format!("{} is an entry of nothing", show(key)));
+        }
+        let object = ::rgw::names::ObjName::of_index(&entry.key).unwrap();
+        let oid = object.oid();
+        let head = heads.get(&oid).or(uploads.get(&oid)).or(tails.get(&oid)).copied();
+        match head {
+            None => wrong.push(format!("{} has an entry and no object", show(key))),
+            Some(raw) => {
+                known.insert(oid.clone());
+                let etag = raw.attrs.get(&b"user.rgw.etag"[..]).cloned().unwrap_or_default();
+                let etag = etag.strip_suffix(b"\0").unwrap_or(&etag).to_vec();
+                if etag != entry.meta.etag.as_ref() {
+                    wrong.push(format!("{} has another tag than its entry", show(key)));
+                }
+            }
+        }
+    }
+    for upload in uploads.keys().filter(|u| !known.contains(*u)) {
+        wrong.push(format!("{} has no entry", show(upload)));
+    }
+    for (name, raw) in &heads {
+        let attr = |a: &str| raw.attrs.get(a.as_bytes());
+        let pending = raw.attrs.keys().filter(|a| a.starts_with(b"user.rgw.olh.pending.")).count();
+        if pending > 0 {
+            wrong.push(format!("{} has {pending} changes of versions pending", show(name)));
+        }
+        let is_object = attr("user.rgw.manifest").is_some() || attr("user.rgw.etag").is_some();
+        if is_object && !known.contains(name) {
+            wrong.push(format!("{} has no entry", show(name)));
+        }
+        if attr("user.rgw.olh.idtag").is_some() {
+            let object = ::rgw::names::ObjName::of_index(&::rgw::key::ObjKey::plain(name.clone()));
+            let key = object.unwrap().index_key().name;
+            match olhs.get(&key) {
+                None if is_object && attr("user.rgw.olh.info").is_none() => {}
+                None => wrong.push(format!("{} has no versions in the index", show(name))),
+                Some(olh) => {
+                    if Some(&olh.tag) != attr("user.rgw.olh.idtag") {
+                        wrong.push(format!("{} has another tag in the index", show(name)));
+                    }
+                    let info: Option<OlhInfo> = attr("user.rgw.olh.info").map(decoded);
+                    match info {
+                        Some(info) => {
+                            let target = info.target.name.index_key();
+                            let instance =
+                                |i: &Bytes| i.strip_prefix(b"null").unwrap_or(i).to_vec();
+                            if instance(&target.instance) != instance(&olh.key.instance)
+                                || info.removed != olh.delete_marker
+                            {
+                                wrong.push(format!("{} names another version", show(name)));
+                            }
+                        }
+                        None => wrong.push(format!("{} names no version", show(name))),
+                    }
+                }
+            }
+        }
+    }
+    for (key, olh) in &olhs {
+        if !olh.pending_log.is_empty() {
+            wrong.push(format!("{} has a log that is not applied", show(key)));
+        }
+        let object = ::rgw::names::ObjName::of_index(&::rgw::key::ObjKey::plain(key.clone()));
+        if !heads.contains_key(&object.unwrap().oid()) {
+            wrong.push(format!("{} has versions in the index and no head", show(key)));
+        }
+    }
+    // A version has two rows: one for itself, one in the order of listings.
+    let rows = |of: &BTreeMap<Bytes, DirEntry>| -> Vec<(Bytes, Bytes, bool)> {
+        let all = of.iter().filter(|(k, e)| !e.has(flag::VER_MARKER) && k.contains(&0));
+        let mut rows: Vec<_> = all
+            .map(|(_, e)| (e.key.name.clone(), e.key.instance.clone(), e.has(flag::DELETE_MARKER)))
+            .collect();
+        rows.sort();
+        rows
+    };
+    if rows(&entries) != rows(&listed) {
+        wrong.push(format!("versions {:?} are listed as {:?}", rows(&entries), rows(&listed)));
+    }
+    wrong
+}
+
+/// Header and rows of each shard agree on how much there is.
+async fn totals(disk: &Rc<Disk>, all: &Objects, wrong: &mut Vec<String>) {
+    for ((pool, _, name), _) in all.iter().filter(|((_, _, n), _)| n.starts_with(b".dir.")) {
+        let answer = disk.class_read(pool, name, "rgw", "bucket_check_index").await;
+        let ret: CheckIndexRet = decoded(&answer);
+        let (had, counted) = (ret.existing_header.stats, ret.calculated_header.stats);
+        let of = |stats: &BTreeMap<::rgw::entry::ObjCategory, ::rgw::header::CategoryStats>| {
+            // Marks and delete markers are not counted.
+            let none = ::rgw::entry::ObjCategory::NONE;
+            let all = stats.iter().filter(|(c, s)| **c != none && **s != Default::default());
+            all.map(|(c, s)| (c.0, s.num_entries, s.total_size)).collect::<Vec<_>>()
+        };
+        if of(&had) != of(&counted) {
+            let (had, counted) = (of(&had), of(&counted));
+            wrong.push(format!("{} says {had:?} and has {counted:?}", show(name)));
+        }
+    }
+}
+
+/// From when on lists must be right.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// The next list heals what was left.
+    AtOnce,
+    /// A null version that takes the place of another is listed as that one, until the note of the
+    /// change is settled: no list reads its head.
+    Settled,
+}
+
+/// Another gateway works on the bucket after the first one ended; then everything is looked at.
+fn look(disk: &Rc<Disk>, what: &str, when: When) -> Seen {
+    let link = Link::new(disk, None, None);
+    run(async {
+        let rgw = gateway(&link).await;
+        let bucket = rgw.bucket(&name()).await.unwrap();
+        let at = At { rgw, bucket };
+        let mut early = Vec::new();
+        for _ in 0..2 {
+            match when {
+                When::AtOnce => early.push(at.seen().await),
+                When::Settled => {
+                    at.list(false).await.unwrap();
+                    at.list(true).await.unwrap();
+                }
+            }
+            disk.pass(LONG_SECONDS);
+        }
+        at.rgw.reclaim(false).await.unwrap();
+        disk.pass(LONG_SECONDS);
+        at.rgw.reclaim(false).await.unwrap();
+        let seen = at.seen().await;
+        // An upload of which an object was made may be there for a while. A null version that was
+        // written over others and not entered is entered when its note is settled.
+        let null = seen.versions.values().flatten().any(|(id, _)| id == "null");
+        let objects = |s: &Seen| (s.objects.clone(), s.versions.clone());
+        for before in &early {
+            let same = objects(before) == objects(&seen);
+            let late = null || before.uploads != seen.uploads;
+            assert!(same || late, "{what}: it changes by itself: {before:#?}\n{seen:#?}");
+        }
+        let all = disk.objects().await;
+        let marker = marker(&all);
+        let mut wrong = faults(&all, &marker);
+        totals(disk, &all, &mut wrong).await;
+        assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+        seen
+    })
+}
+
+/// What objects of the only bucket begin with.
+fn marker(all: &Objects) -> String {
+    let index = all.keys().find(|(_, _, n)| n.starts_with(b".dir.")).unwrap();
+    let id = String::from_utf8(index.2[5..].to_vec()).unwrap();
+    let parts: Vec<&str> = id.split('.').collect();
+    parts[..3].join(".")
+}
+
+/// The change is cut after each of its writes.
+fn cut<S, C>(what: &str, setup: S, change: C)
+where
+    S: AsyncFn(&mut At),
+    C: AsyncFn(&At) -> Result<()>,
+{
+    cut_when(what, When::AtOnce, setup, change);
+}
+
+fn cut_when<S, C>(what: &str, when: When, setup: S, change: C)
+where
+    S: AsyncFn(&mut At),
+    C: AsyncFn(&At) -> Result<()>,
+{
+    let attempt = |left: Option<u32>| {
+        let disk = Disk::new();
+        let link = Link::new(&disk, None, None);
+        let answered = run(async {
+            let rgw = gateway(&link).await;
+            let bucket = make_bucket(&rgw).await;
+            let mut at = At { rgw, bucket };
+            setup(&mut at).await;
+            at.rgw.reclaim(true).await.unwrap();
+            let ended = async {
+                match left {
+                    None => std::future::pending().await,
+                    Some(left) => {
+                        link.end_after(left);
+                        link.end.notified().await;
+                    }
+                }
+            };
+            if left.is_none() {
+                link.changes.set(0);
+            }
+            tokio::select! {
+                biased;
+                _ = ended => false,
+                done = change(&at) => { done.unwrap(); true }
+            }
+        });
+        (disk, link.changes.get(), answered)
+    };
+    let before = {
+        let disk = Disk::new();
+        let link = Link::new(&disk, None, None);
+        run(async {
+            let rgw = gateway(&link).await;
+            let bucket = make_bucket(&rgw).await;
+            setup(&mut At { rgw, bucket }).await;
+        });
+        look(&disk, &format!("{what}: before"), when)
+    };
+    let (disk, changes, answered) = attempt(None);
+    assert!(answered && changes > 0, "{what}");
+    let after = look(&disk, &format!("{what}: whole"), when);
+    assert_ne!(before.without_ids(), after.without_ids(), "{what} changes something");
+    let mut begun = false;
+    for left in 0..=changes {
+        let (disk, _, answered) = attempt(Some(left));
+        let seen = look(&disk, &format!("{what}: after {left} of {changes} writes"), when);
+        let made = seen.without_ids() == after.without_ids();
+        assert!(
+            made || seen.without_ids() == before.without_ids(),
+            "{what}: after {left} of {changes} writes: {seen:#?} is neither\n\
+             {before:#?} nor {after:#?}"
+        );
+        assert!(made || !answered, "{what}: after {left} writes an answered change is not there");
+        assert!(made || !begun, "{what}: after {left} writes a change that was there is gone");
+        begun |= made;
+    }
+    assert!(begun, "{what}");
+}
+
+async fn nothing(_: &mut At) {}
+
+async fn enabled(at: &mut At) {
+    at.versions(Versioning::Enabled).await;
+}
+
+#[test]
+fn puts() {
+    cut("a put", nothing, async |at| at.put("k", bytes(100, 1)).await.map(|_| ()));
+    let small = async |at: &mut At| {
+        at.put("k", bytes(100, 1)).await.unwrap();
+        at.put("other", bytes(10, 1)).await.unwrap();
+    };
+    cut("a put over an object", small, async |at| at.put("k", bytes(50, 2)).await.map(|_| ()));
+    cut("a large put", nothing, async |at| at.put("k", bytes(9 * MIB, 1)).await.map(|_| ()));
+    let large = async |at: &mut At| {
+        at.put("k", bytes(LARGE, 1)).await.unwrap();
+    };
+    cut("a large put over a large object", large, async |at| {
+        at.put("k", bytes(LARGE, 2)).await.map(|_| ())
+    });
+}
+
+#[test]
+fn deletions_copies_and_attributes() {
+    let large = async |at: &mut At| {
+        at.put("_k", bytes(LARGE, 1)).await.unwrap();
+        at.put("l", bytes(9, 1)).await.unwrap();
+    };
+    cut("a deletion", large, async |at| at.delete("_k", None).await);
+    cut("a copy", large, async |at| at.copy("_k", "m").await);
+    cut("a copy over an object", large, async |at| at.copy("_k", "l").await);
+    cut("a copy of a small object", large, async |at| at.copy("l", "_k").await);
+    let shared = async |at: &mut At| {
+        large(at).await;
+        at.copy("_k", "m").await.unwrap();
+    };
+    cut("a deletion of what was copied", shared, async |at| at.delete("_k", None).await);
+}
+
+#[test]
+fn uploads() {
+    let begun = async |at: &mut At| {
+        at.upload("k").await.unwrap();
+    };
+    let id = async |at: &At| {
+        let what = Uploads { max: 1, ..Uploads::default() };
+        let page = at.rgw.list_uploads(&at.bucket, &what).await.unwrap();
+        page.uploads[0].id.clone()
+    };
+    cut("an upload", nothing, async |at| at.upload("k").await.map(|_| ()));
+    cut("a part", begun, async |at| {
+        let id = id(at).await;
+        at.part("k", &id, 1, bytes(5 * MIB, 1)).await.map(|_| ())
+    });
+    let parts = async |at: &mut At| {
+        let id = at.upload("k").await.unwrap();
+        at.part("k", &id, 1, bytes(5 * MIB, 1)).await.unwrap();
+        at.part("k", &id, 2, bytes(MIB, 2)).await.unwrap();
+        at.part("k", &id, 7, bytes(MIB, 3)).await.unwrap();
+    };
+    cut("a part again", parts, async |at| {
+        let id = id(at).await;
+        at.part("k", &id, 1, bytes(5 * MIB, 4)).await.map(|_| ())
+    });
+    cut("an abort", parts, async |at| {
+        let id = id(at).await;
+        at.rgw.abort_upload(&at.bucket, "k", &id).await
+    });
+    let complete = async |at: &At| {
+        let id = id(at).await;
+        let page = at.rgw.list_parts(&at.bucket, "k", &id, 0, 10).await.unwrap();
+        let asked = |p: &s3_layout::api::Part| CompletePart {
+            number: p.number,
+            etag: p.etag.clone(),
+            checksum: None,
+        };
+        let parts: Vec<_> = page.parts.iter().take(2).map(asked).collect();
+        at.complete("k", &id, &parts).await
+    };
+    cut("a completion", parts, complete);
+    let over = async |at: &mut At| {
+        at.put("k", bytes(LARGE, 9)).await.unwrap();
+        parts(at).await;
+    };
+    cut("a completion over an object", over, complete);
+    let versions = async |at: &mut At| {
+        at.versions(Versioning::Enabled).await;
+        parts(at).await;
+    };
+    cut("a completion of a version", versions, complete);
+}
+
+#[test]
+fn versions() {
+    let two = async |at: &mut At| {
+        enabled(at).await;
+        at.put("k", bytes(LARGE, 1)).await.unwrap();
+        at.put("k", bytes(100, 2)).await.unwrap();
+    };
+    let put = async |at: &At| at.put("k", bytes(LARGE, 3)).await.map(|_| ());
+    cut("a first version", enabled, put);
+    cut("a version", two, put);
+    let plain = async |at: &mut At| {
+        at.put("k", bytes(LARGE, 1)).await.unwrap();
+        enabled(at).await;
+    };
+    cut("a version over an object without", plain, put);
+    cut("a delete marker on nothing", enabled, async |at| at.delete("k", None).await);
+    cut("a delete marker", two, async |at| at.delete("k", None).await);
+    cut("a delete marker on an object without versions", plain, async |at| {
+        at.delete("k", None).await
+    });
+    for (which, of) in [(0, "the current version"), (1, "an old version")] {
+        cut(&format!("a deletion of {of}"), two, async |at| {
+            let version = at.version_of("k", which).await;
+            at.delete("k", Some(&version)).await
+        });
+    }
+    let one = async |at: &mut At| {
+        enabled(at).await;
+        at.put("k", bytes(LARGE, 1)).await.unwrap();
+    };
+    let newest = async |at: &At| {
+        let version = at.version_of("k", 0).await;
+        at.delete("k", Some(&version)).await
+    };
+    cut("a deletion of the only version", one, newest);
+    let marked = async |at: &mut At| {
+        two(at).await;
+        at.delete("k", None).await.unwrap();
+    };
+    cut("a deletion of a delete marker", marked, newest);
+    cut("a version over a delete marker", marked, put);
+    let marker = async |at: &mut At| {
+        enabled(at).await;
+        at.delete("k", None).await.unwrap();
+    };
+    cut("a deletion of a lone delete marker", marker, newest);
+    cut("a delete marker over a delete marker", two, async |at| {
+        at.delete("k", None).await?;
+        at.delete("k", None).await
+    });
+    cut("a copy of a version", two, async |at| at.copy("k", "m").await);
+}
+
+#[test]
+fn suspended_versions() {
+    let put = async |at: &At| at.put("k", bytes(LARGE, 3)).await.map(|_| ());
+    let suspended = async |at: &mut At| {
+        enabled(at).await;
+        at.versions(Versioning::Suspended).await;
+    };
+    cut("a null version", suspended, put);
+    let old = async |at: &mut At| {
+        enabled(at).await;
+        at.put("k", bytes(100, 1)).await.unwrap();
+        at.versions(Versioning::Suspended).await;
+    };
+    cut_when("a null version over a version", When::Settled, old, put);
+    let null = async |at: &mut At| {
+        old(at).await;
+        at.put("k", bytes(LARGE, 2)).await.unwrap();
+    };
+    cut_when("a null version over a null version", When::Settled, null, put);
+    let delete = async |at: &At| at.delete("k", None).await;
+    cut("a null marker on nothing", suspended, delete);
+    cut("a null marker over a version", old, delete);
+    cut_when("a null marker over a null version", When::Settled, null, delete);
+    let plain = async |at: &mut At| {
+        suspended(at).await;
+        at.put("k", bytes(LARGE, 2)).await.unwrap();
+    };
+    cut("a null version over the only null version", plain, put);
+    cut("a null marker over the only null version", plain, delete);
+    cut("a deletion of the only null version", plain, async |at| {
+        at.delete("k", Some("null")).await
+    });
+    cut("a deletion of the null version", null, async |at| at.delete("k", Some("null")).await);
+    let marked = async |at: &mut At| {
+        null(at).await;
+        at.delete("k", None).await.unwrap();
+    };
+    cut_when("a null version over a null marker", When::Settled, marked, put);
+    cut("a deletion of a null marker", marked, async |at| at.delete("k", Some("null")).await);
+}
+
+#[test]
+fn attributes_are_changed_in_one_step() {
+    // Tags are in no list: what is asked is that nothing is wrong afterwards.
+    for left in 0..4 {
+        let disk = Disk::new();
+        let link = Link::new(&disk, None, None);
+        run(async {
+            let rgw = gateway(&link).await;
+            let bucket = make_bucket(&rgw).await;
+            let at = At { rgw, bucket };
+            at.put("k", bytes(LARGE, 1)).await.unwrap();
+            link.end_after(left);
+            let tags = TagSet(vec![("a".into(), "b".into())]);
+            let change = ObjectChange { tags: Some(tags), acl: None };
+            tokio::select! {
+                biased;
+                _ = link.end.notified() => {}
+                done = at.rgw.change_object(&at.bucket, "k", None, change) => { done.unwrap(); }
+            }
+        });
+        let seen = look(&disk, &format!("a change of tags after {left} writes"), When::AtOnce);
+        assert_eq!(seen.objects.len(), 1);
+    }
+}
