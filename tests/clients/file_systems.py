@@ -33,8 +33,9 @@ class Servers:
                     "--mds_tick_interval=1"]
         # A node of the cluster with metadata servers alone.
         (self.directory / "run").mkdir(exist_ok=True)
+        home = self.cluster.conf.parent
         for file in ("cluster.json", "ceph.conf"):
-            shutil.copy(self.cluster.conf.parent / file, self.directory)
+            (self.directory / file).write_text((home / file).read_text().replace(str(home), str(self.directory)))
         return [str(BINARY), "mds", "--data-dir", str(self.directory), "--name", name]
 
     def start(self, name):

@@ -1,4 +1,5 @@
 """`siphon up` as a user meets it: the first start, and the mistakes people make."""
+import json
 import os
 import socket
 import subprocess
@@ -145,3 +146,34 @@ def test_file_system_full(tmp_path):
         if c.process and c.process.poll() is None:
             c.kill()
         subprocess.run(["umount", "--lazy", str(room)], check=True)
+
+
+def test_a_file_system(siphon_factory):
+    """`--fs`: what it prints is enough to mount the file system, which outlives the process."""
+    cephfs = pytest.importorskip("cephfs")
+    c = siphon_factory(extra=["--fs"])
+
+    def mounted():
+        line = next(l for l in c.start() if l.strip().startswith("ceph-fuse"))
+        words = line.split()
+        user, key = words[words.index("-n") + 1], words[words.index("-k") + 1]
+        fs = cephfs.LibCephFS(conffile=str(c.conf), auth_id=user.removeprefix("client."), conf={"keyring": key})
+        fs.mount()
+        return fs
+
+    fs = mounted()
+    fs.mkdir("/dir", 0o755)
+    fd = fs.open("/dir/file", os.O_WRONLY | os.O_CREAT, 0o644)
+    fs.write(fd, b"bytes", 0)
+    fs.close(fd)
+    status = json.loads(subprocess.run(["ceph", "-c", str(c.conf), "fs", "status", "cephfs", "--format", "json"], capture_output=True,
+                                       text=True, check=True).stdout)
+    assert sorted(m["state"] for m in status["mdsmap"]) == ["active", "standby"]
+    fs.shutdown()
+    assert c.stop() == 0
+    fs = mounted()
+    fd = fs.open("/dir/file", os.O_RDONLY, 0)
+    assert fs.read(fd, 0, 100) == b"bytes"
+    fs.close(fd)
+    fs.shutdown()
+    assert c.stop() == 0

@@ -106,7 +106,7 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         true,
         "A server that waits takes the rank over; clients keep their sessions, open files and locks.",
     ),
-    ("takeover by and from `ceph-mds`", true, "After a flush; see docs/decisions/0023."),
+    ("takeover by `ceph-mds`", true, "After a flush; see docs/file-systems.md."),
     ("capabilities for a path, a user or a network", false, "The session is refused."),
     ("client statistics", false, "`fs perf stats` shows nothing."),
     ("inline data", false, "Files that have some cannot be read."),
@@ -114,6 +114,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
     ("snapshots", false, "Making one is refused; lists of snapshots are empty."),
     ("split directories", false, "Directories that a stock server split cannot be read."),
     ("standby-replay", false, "A server in this state only waits."),
+    (
+        "takeover from `ceph-mds`",
+        false,
+        "A stock server's flush leaves events in its journal, and such a journal is refused.",
+    ),
 ];
 
 /// Requests are blocked after this time (Ceph: `mds_op_complaint_time`).

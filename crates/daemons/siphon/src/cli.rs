@@ -85,6 +85,10 @@ pub struct Up {
     /// Serve S3, too, on this port of 127.0.0.1. The keys of a first user are in DIR/s3.env.
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "7480")]
     pub s3: Option<u16>,
+    /// Serve a file system, too: `cephfs`, with an active metadata server and a standby. The key of
+    /// a user that may mount it is in DIR/client.fs.keyring.
+    #[arg(long)]
+    pub fs: bool,
 }
 
 #[derive(Args, Clone)]

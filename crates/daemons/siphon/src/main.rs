@@ -6,6 +6,7 @@ mod cli;
 mod compatibility;
 mod dencode;
 mod doctor;
+mod file_system;
 mod gateway;
 mod home;
 mod movement;

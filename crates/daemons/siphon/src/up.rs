@@ -6,6 +6,7 @@
 
 use crate::bootstrap;
 use crate::cli::Up;
+use crate::file_system;
 use crate::gateway;
 use crate::home::{self, ClusterFile, Home};
 use crate::roles::{self, Stop};
@@ -104,6 +105,8 @@ async fn supervise(
     let mut threads = roles::Threads::new(stop.clone());
     // Dropped first: a gateway needs the others until it has ended.
     let mut gateways = roles::Threads::new(Stop::new());
+    // So do metadata servers, which write what is in their logs when they end.
+    let mut servers = roles::Threads::new(Stop::new());
     for name in roles::mons_here(home.dir(), cluster).into_keys() {
         threads
             .spawn(&format!("mon.{name}"), roles::mon_daemon(dir.clone(), cluster.clone(), name))
@@ -150,11 +153,19 @@ async fn supervise(
             r = threads.failed() => return r,
         }
     }
+    if args.fs {
+        let text = tokio::select! {
+            r = file_system::start_beside(&mut servers, home.dir(), cluster, &mon) => r?,
+            r = threads.failed() => return r,
+        };
+        println!("{text}");
+    }
     announce(home, cluster, began.elapsed());
     let mon = Rc::new(mon);
     let r = tokio::select! {
         r = threads.failed() => r,
         r = gateways.failed() => r,
+        r = servers.failed() => r,
     };
     mon.shutdown();
     r
