@@ -72,6 +72,8 @@ class Daemon:
 
 class Processes:
     """A cluster in one or several data directories on this machine, as on so many hosts."""
+    # Whether the first start has set the options of tests. Here, as not every kind of cluster runs `__init__`.
+    quieted = False
 
     def __init__(self, base, mons=1, hosts=1):
         base = Path(base)
@@ -79,7 +81,6 @@ class Processes:
         self.ports = {n: free_port() for n in names}
         self.dirs = [base / f"host{i}" for i in range(max(mons if hosts > 1 else 1, hosts))]
         self.daemons = {}
-        self.quieted = False
         wanted = [x for n in names for x in ("--mon", f"{n}=127.0.0.1:{self.ports[n]}")]
         siphon("init", "--data-dir", self.dirs[0], "--failure-domain", "osd", *wanted)
         for d in self.dirs[1:]:
