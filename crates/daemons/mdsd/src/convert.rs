@@ -3,7 +3,7 @@
 use crate::at_rest::{layout_out, quota_out};
 use bytes::Bytes;
 use cephfs::inode::InlineData;
-use cephfs::reply::{LockState, encode_xattrs};
+use cephfs::reply::encode_xattrs;
 use cephfs::{DirLayout, DirPage, LeaseStat, OpenCreated, ReplyCap, SnapRealmInfo, Trace};
 use denc::{Encode, Features, Reader};
 use mds::{
@@ -555,10 +555,11 @@ pub fn caps_out(m: &CapsMessage, realm: mds::Ino, barrier: Epoch) -> (ClientCaps
 /// What a client claims of an inode.
 pub fn claim_in(client: ClientId, ino: cephfs::Ino, m: &CapReconnect) -> Claim {
     let mut locks = Vec::new();
+    // Of each kind a number, and as many locks (16.2, client/Client.cc, `_encode_filelocks`).
     let mut r = Reader::new(m.flock.clone());
     for kind in [LockKind::Posix, LockKind::Flock] {
-        let Ok(state) = r.get::<LockState>() else { break };
-        for lock in state.held {
+        let Ok(held) = r.get::<Vec<cephfs::reply::FileLock>>() else { break };
+        for lock in held {
             let Ok(kind_of) = lock_type(lock.kind) else { continue };
             let held = FileLock {
                 start: lock.start,
@@ -602,6 +603,37 @@ mod tests {
         // Arguments of another operation.
         let m = request(FsOp::OPEN, RequestArgs::Mkdir { mode: 0 }, "a", "");
         assert_eq!(request_in(1, &m, &none).unwrap_err(), Errno::EOPNOTSUPP);
+    }
+
+    #[test]
+    fn a_client_that_comes_back_claims_its_locks() {
+        let lock = |start: u64, kind: u8| {
+            let mut bytes = Vec::new();
+            for field in [start, 10, 4711, 7, 8] {
+                bytes.extend(u64::to_le_bytes(field));
+            }
+            bytes.push(kind);
+            bytes
+        };
+        let mut flock = 2u32.to_le_bytes().to_vec();
+        flock.extend(lock(0, cephfs::reply::FileLock::SHARED));
+        flock.extend(lock(20, cephfs::reply::FileLock::EXCL));
+        flock.extend(1u32.to_le_bytes());
+        flock.extend(lock(0, cephfs::reply::FileLock::EXCL));
+        let m = CapReconnect { flock: flock.into(), ..CapReconnect::default() };
+        let claim = claim_in(ClientId(4711), cephfs::Ino::ROOT, &m);
+        let held: Vec<_> =
+            claim.locks.iter().map(|(rule, l)| (*rule, l.start, l.client, l.kind)).collect();
+        let (client, shared, exclusive) =
+            (ClientId(4711), mds::LockType::Shared, mds::LockType::Exclusive);
+        assert_eq!(
+            held,
+            [
+                (LockKind::Posix, 0, client, shared),
+                (LockKind::Posix, 20, client, exclusive),
+                (LockKind::Flock, 0, client, exclusive),
+            ]
+        );
     }
 
     #[test]
