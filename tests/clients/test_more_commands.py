@@ -214,7 +214,7 @@ def test_crush_edits(api):
 def test_what_is_not_there_says_so(api):
     if not OWN:
         return
-    for prefix, mgr, args in (("telemetry on", True, {}), ("osd tier add", False, {"pool": "a", "tierpool": "b"}),
+    for prefix, mgr, args in (("telemetry on", True, {"license": "sharing-1-0"}), ("osd tier add", False, {"pool": "a", "tierpool": "b"}),
                               ("mon set-addrs", False, {"name": "b", "addrs": "127.0.0.1:1"})):
         assert api(prefix, errno=95, mgr=mgr, **args)
 
