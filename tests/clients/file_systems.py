@@ -1,6 +1,7 @@
 """Metadata servers for tests, and what tests do with a file system.
 
-The server is an unmodified `ceph-mds`, or `siphon mds` with SIPHON_TEST_MDS=siphon.
+The server is the one that the tests say, or with SIPHON_TEST_MDS the one that this names: `stock` for an unmodified
+`ceph-mds`, `siphon` for `siphon mds`.
 """
 import os
 import shutil
@@ -11,22 +12,27 @@ import pytest
 
 from conftest import BINARY
 
-STOCK = os.environ.get("SIPHON_TEST_MDS", "stock") == "stock"
 PATIENCE = 60
+
+
+def is_stock(server):
+    """Whether the server is a stock one, if tests ask for `server`."""
+    return os.environ.get("SIPHON_TEST_MDS", server) == "stock"
 
 
 class Servers:
     """The metadata servers of a cluster."""
 
-    def __init__(self, cluster, directory):
+    def __init__(self, cluster, directory, server="stock"):
         self.cluster, self.directory, self.daemons = cluster, directory, {}
+        self.stock = is_stock(server)
 
     def argv(self, name):
         data = self.directory / f"mds.{name}"
         data.mkdir(exist_ok=True)
         self.cluster.run("ceph", "auth", "get-or-create", f"mds.{name}", "mon", "allow profile mds", "mgr", "allow profile mds",
                          "mds", "allow *", "osd", "allow rwx", "-o", data / "keyring")
-        if STOCK:
+        if self.stock:
             return ["ceph-mds", "-f", "-i", name, "-c", str(self.cluster.conf), "--keyring", str(data / "keyring"), "--mds-data",
                     str(data), "--log-file", str(data / "log"), "--admin-socket", str(data / "asok"), "--run-dir", str(data),
                     # What others wait for goes into the journal with a tick, if not sooner.
@@ -87,7 +93,7 @@ def read(fs, name, length=1 << 22, at=0):
         fs.close(fd)
 
 
-def needs_server():
-    """Leaves the tests out where there is no metadata server."""
-    if STOCK and shutil.which("ceph-mds") is None:
+def needs_server(server="stock"):
+    """Leaves the tests out where there is no such metadata server."""
+    if is_stock(server) and shutil.which("ceph-mds") is None:
         pytest.skip("ceph-mds is not installed")
