@@ -299,7 +299,8 @@ pub fn trace_out(realms: &[mds::Ino]) -> Bytes {
 fn stat_out(stat: &mds::InodeStat, realm: mds::Ino) -> cephfs::InodeStat {
     let i = &*stat.inode;
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
-    // Of a directory, clients take the layout for one of its own. The root has that of the file system.
+    // Of a directory, clients take the layout for one of its own. The root has that of the file
+    // system.
     let inherits = i.is_dir() && i.ino != mds::Ino::ROOT;
     let layout = if inherits { i.layout.as_ref() } else { stat.layout.as_ref() };
     let below = u64::from(i.is_dir());
