@@ -53,7 +53,7 @@ fs.unmount()
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
     from conftest import Cluster
-    needs_server("siphon")
+    needs_server()
     c = siphon_factory()
     c.start()
     return Cluster(c.conf, "default")
@@ -62,7 +62,7 @@ def cl(siphon_factory):
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
     """A file system with an active server and one that waits."""
-    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
+    s = Servers(cl, tmp_path_factory.mktemp("mds"))
     for pool in ("cephfs_metadata", "cephfs_data", "cephfs_more"):
         cl.command(prefix="osd pool create", pool=pool, pg_num=8)
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="5")
