@@ -145,14 +145,14 @@ pub fn run(
     })
 }
 
-/// Where the libraries of the compiler are, which tests of procedural macros load.
+/// Where the standard library is, which tests of procedural macros load.
 fn libraries() -> Result<String> {
     let out = Command::new("rustc")
-        .args(["--print", "sysroot"])
+        .args(["--print", "target-libdir"])
         .current_dir(root())
         .output()
         .context("cannot run rustc")?;
-    Ok(format!("{}/lib", String::from_utf8_lossy(&out.stdout).trim()))
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
 #[cfg(test)]

@@ -215,7 +215,6 @@ mds_join_fs|str|basic|||r|mds|The file system that a metadata server prefers.
 mds_cache_memory_limit|size|basic|4G|64M..|r|mds|Bytes of memory that the cache of a metadata server may take, about.
 mds_reconnect_timeout|float|advanced|45|1..|r|mds|Seconds that clients have to come back to the successor of a metadata server.
 mds_max_xattr_pairs_size|size|advanced|64K|0..|r|mds|Bytes of all extended attributes of a file or directory.
-mds_session_blocklist_on_evict|bool|advanced|true||r|mds|OSDs refuse a client that is evicted by command.
 mds_enforce_unique_name|bool|advanced|true||r|mon|A metadata server that starts takes the place of an earlier one of its name.
 mon_mgr_mkfs_grace|int|dev|120|0..|r|mon|Seconds for which a new cluster may be without a manager.
 mon_mgr_inactive_grace|int|advanced|60|0..|r|mon|Seconds without a manager after which that is an error.

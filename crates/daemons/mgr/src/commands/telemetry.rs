@@ -174,17 +174,26 @@ pub struct Settings {
 impl Settings {
     /// From the configuration.
     pub fn read(conf: &conf::Config) -> Self {
-        let on =
-            |name: &&(&str, bool, &str)| conf.bool(&format!("mgr/telemetry/channel_{}", name.0));
-        let said = |name: &str| match conf.str(&format!("mgr/telemetry/{name}")) {
+        let channels = [
+            ("basic", "mgr/telemetry/channel_basic"),
+            ("crash", "mgr/telemetry/channel_crash"),
+            ("device", "mgr/telemetry/channel_device"),
+            ("ident", "mgr/telemetry/channel_ident"),
+            ("perf", "mgr/telemetry/channel_perf"),
+        ];
+        let ident = [
+            ("contact", "mgr/telemetry/contact"),
+            ("description", "mgr/telemetry/description"),
+            ("organization", "mgr/telemetry/organization"),
+        ];
+        let on = channels.into_iter().filter(|(_, option)| conf.bool(option));
+        let said = |option| match conf.str(option) {
             text if text.is_empty() => Value::Null,
             text => text.into(),
         };
         Settings {
-            channels: CHANNELS.iter().filter(on).map(|c| c.0.to_owned()).collect(),
-            ident: ["contact", "description", "organization"]
-                .map(|n| (n.to_owned(), said(n)))
-                .into(),
+            channels: on.map(|(name, _)| name.to_owned()).collect(),
+            ident: ident.map(|(name, option)| (name.to_owned(), said(option))).into(),
         }
     }
 }
