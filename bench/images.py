@@ -62,6 +62,20 @@ class Images:
         return self.run(image, f"write:{OBJECT_MB * 1024 - 4}k", "4k", depth, size_mb, count=size_mb // OBJECT_MB)
 
 
+class Plain:
+    """One image of a cluster that is filled, with its data in a pool of its own or not."""
+
+    def __init__(self, cluster, size_mb, name, data_pool=None):
+        self.cluster, self.size_mb, self.name = cluster, size_mb, name
+        more = ["--data-pool", data_pool] if data_pool else []
+        sh("rbd", "-c", cluster.conf, "pool", "init", "bench")
+        sh("rbd", "-c", cluster.conf, "create", f"bench/{name}", "--size", f"{size_mb}M", "--object-size", f"{OBJECT_MB}M", *more)
+        fio_rbd(cluster, name, "write", "4m", 8, size_mb)
+
+    def run(self, rw, bs, depth, **kw):
+        return fio_rbd(self.cluster, self.name, rw, bs, depth, self.size_mb, **kw)
+
+
 def named(name, rows):
     """Rows of one direction have the test's name; of two, each has its own."""
     return [(name if len(rows) == 1 else f"{name}: {direction}s", direction, row) for direction, row in rows.items()]

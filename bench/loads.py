@@ -42,8 +42,8 @@ def measured(cluster, argv, seconds, conf=None):
     return text, after - before, usage.ru_utime + usage.ru_stime, peak[0]
 
 
-def fio(cluster, rw, bs, depth, seconds, size_mb):
-    argv = ["fio", "--name=peer", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", "--pool=bench", "--busy_poll=0", "--touch_objects=1",
+def fio(cluster, rw, bs, depth, seconds, size_mb, pool="bench"):
+    argv = ["fio", "--name=peer", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}", "--busy_poll=0", "--touch_objects=1",
             f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--size={size_mb}M", f"--nrfiles={max(1, size_mb // 4)}",
             "--file_service_type=random", "--randrepeat=0", "--output-format=json", "--percentile_list=50:95:99:99.9"]
     if seconds:
@@ -58,7 +58,7 @@ def row(d, server, client, peak, ops=None):
     lat, pct = d["lat_ns"], d["clat_ns"].get("percentile", {})
     ops = max(ops or d["total_ios"], 1)
     return dict(iops=d["iops"], mean=lat["mean"] / 1e3, p50=pct.get("50.000000", 0) / 1e3, p99=pct.get("99.000000", 0) / 1e3,
-                p999=pct.get("99.900000", 0) / 1e3, cpu=server / ops * 1e6, client=client / ops * 1e6, rss=peak / 2**20)
+                p999=pct.get("99.900000", 0) / 1e3, cpu=server / ops * 1e6, client=client / ops * 1e6, rss=peak / 2**20, ops=ops)
 
 
 def fio_rbd(cluster, image, rw, bs, depth, size_mb, seconds=0, count=0, extra=()):
@@ -78,18 +78,18 @@ def fio_rbd(cluster, image, rw, bs, depth, size_mb, seconds=0, count=0, extra=()
     return {d: row(job[d], server, client, peak, ops) for d in ("read", "write") if job[d]["total_ios"]}
 
 
-def rados_bench(cluster, mode, size, threads, seconds):
+def rados_bench(cluster, mode, size, threads, seconds, pool="bench"):
     if mode == "write":
         # What the round before wrote would fill the disk after a few rounds.
-        sh("rados", "-c", cluster.conf, "-p", "bench", "cleanup", "--run-name", f"b{size}")
-    argv = ["rados", "-c", cluster.conf, "-p", "bench", "bench", str(seconds), mode, "-t", str(threads), "--run-name", f"b{size}"]
+        sh("rados", "-c", cluster.conf, "-p", pool, "cleanup", "--run-name", f"b{size}")
+    argv = ["rados", "-c", cluster.conf, "-p", pool, "bench", str(seconds), mode, "-t", str(threads), "--run-name", f"b{size}"]
     if mode == "write":
         argv += ["-b", str(size), "--no-cleanup"]
     text, server, client, peak = measured(cluster, argv, seconds)
     get = lambda key: float(re.search(key + r"[^:\n]*:\s+([0-9.e+-]+)", text).group(1))
     ops = int(get(r"Total (?:writes|reads) made"))
     return dict(iops=ops / get("Total time run"), mean=get(r"Average Latency") * 1e6, p50=None, p99=None, p999=get(r"Max latency") * 1e6,
-                cpu=server / max(ops, 1) * 1e6, client=client / max(ops, 1) * 1e6, rss=peak / 2**20)
+                cpu=server / max(ops, 1) * 1e6, client=client / max(ops, 1) * 1e6, rss=peak / 2**20, ops=ops)
 
 
 def medians(rows):

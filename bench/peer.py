@@ -7,6 +7,8 @@ A B A B, so that a machine that gets slower hurts both. Prints IOPS, latency, se
 (user + system time of all server processes), peak memory, the ratios, and what the bare work costs.
 
 With --rbd the same for block devices (see images.py): fio's rbd engine on images.
+
+With --ec 2+1,2+2,4+2 erasure-coded pools of these shapes beside a stock Ceph's and beside three replicas (see erasure.py).
 """
 import argparse
 import json
@@ -15,6 +17,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import erasure
 import images
 from clusters import ROOT, Siphon, Stock, need_space, rss, sh
 from compare import in_turn
@@ -59,6 +62,7 @@ def main():
     a.add_argument("--size", type=int, default=1024, help="MiB of objects for fio, or of the image")
     a.add_argument("--osd-size", type=int, default=0, help="GiB of each OSD (default: 20, of block devices 5)")
     a.add_argument("--rbd", action="store_true", help="block devices instead of objects")
+    a.add_argument("--ec", default="", metavar="SHAPES", help="erasure-coded pools instead, of these shapes, as 2+1,4+2; with --rbd images in them")
     a.add_argument("--count", type=int, default=16384, help="--rbd: writes after a snapshot, and to a clone")
     a.add_argument("--objects", type=int, default=2048, help="--rbd: objects of a fresh image")
     a.add_argument("--only", choices=["ceph", "siphon"], help="run one side alone")
@@ -66,6 +70,9 @@ def main():
     a.add_argument("--json", help="also write all figures to this file")
     a.add_argument("--no-floor", action="store_true")
     o = a.parse_args()
+    if o.ec:
+        erasure.run(o)
+        return
     base = Path(o.dir or tempfile.mkdtemp(prefix="siphon-peer.", dir="/var/tmp"))
     base.mkdir(parents=True, exist_ok=True)
     osd_gb = o.osd_size or (5 if o.rbd else 20)
