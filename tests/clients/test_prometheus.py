@@ -63,6 +63,25 @@ def url(cluster):
     eventually(lambda: "prometheus" not in cluster.ceph_json("mgr", "services"), what="no service any more")
 
 
+# What the queries of Ceph's boards and alerts (16.2 and those since) ask for, of RADOS: metrics, and the labels by which
+# they select, sum and join them. Left out is what stock's own manager does not say either.
+PG_STATES = """active backfill_toofull clean creating deep degraded down forced_backfill forced_recovery incomplete inconsistent peered
+    peering recovering remapped repair scrubbing stale total undersized"""
+BOARDS = {
+    (): "cluster_total_bytes cluster_total_used_bytes health_status",
+    ("device_class",): "cluster_by_class_total_used_bytes",
+    ("ceph_daemon", "hostname"): "mgr_metadata mon_metadata osd_metadata",
+    ("ceph_daemon",): """mgr_status mon_quorum_status osd_apply_latency_ms osd_commit_latency_ms osd_in osd_numpg osd_op_r
+        osd_op_r_latency_count osd_op_r_latency_sum osd_op_r_out_bytes osd_op_w osd_op_w_in_bytes osd_op_w_latency_count
+        osd_op_w_latency_sum osd_recovery_ops osd_stat_bytes osd_stat_bytes_used osd_up""",
+    ("ceph_daemon", "type"): "daemon_health_metrics",
+    ("pool_id",): """pool_bytes_used pool_compress_bytes_used pool_compress_under_bytes pool_dirty pool_max_avail pool_objects
+        pool_percent_used pool_quota_bytes pool_quota_objects pool_rd pool_rd_bytes pool_stored pool_stored_raw pool_wr
+        pool_wr_bytes """ + " ".join(f"pg_{s}" for s in PG_STATES.split()),
+    ("pool_id", "name", "type", "compression_mode"): "pool_metadata",
+}
+
+
 def scrape(url):
     with urllib.request.urlopen(url + "metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -197,6 +216,23 @@ def test_what_boards_and_alerts_read_of_osds(cluster, pool, url):
     told = [m["devices"] for m in cluster.ceph_json("osd", "metadata")]
     for name in ("ceph_disk_occupation", "ceph_disk_occupation_human"):
         assert (value(values, name) or 0) == sum(map(bool, told)), name
+
+
+def test_every_query_of_the_boards_finds_a_series(cluster, pool, url):
+    values = scrape(url)[0]
+    have = {}
+    for name, labels in values:
+        have.setdefault(name, []).append({k for k, _ in labels})
+    missing = {}
+    for labels, names in BOARDS.items():
+        for name in names.split():
+            if not any(set(labels) <= of for of in have.get(f"ceph_{name}", [])):
+                missing[name] = (labels, have.get(f"ceph_{name}"))
+    assert not missing
+    # Joins find a partner: what is known of a daemon or a pool stands beside its numbers.
+    named = lambda name, label: {v for n, labels in values for k, v in labels if n == name and k == label}
+    assert named("ceph_osd_metadata", "ceph_daemon") == named("ceph_osd_up", "ceph_daemon") == named("ceph_osd_op_r", "ceph_daemon")
+    assert named("ceph_pool_metadata", "pool_id") == named("ceph_pool_stored", "pool_id") == named("ceph_pg_total", "pool_id")
 
 
 def test_images_have_metrics_where_they_are_wanted(cluster, pool, url):
