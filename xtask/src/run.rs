@@ -215,7 +215,8 @@ fn unit(programs: Vec<Program>, long: bool, strict: bool, timing: &mut Timing) -
 pub fn bench(which: &str, args: &[String]) -> Result<()> {
     install(PACKAGES)?;
     install(PEER_PACKAGES)?;
-    let dist = ["build", "--profile", "dist", "-p", "siphon"];
+    // The load generators are of the same build.
+    let dist = ["build", "--profile", "dist", "-p", "siphon", "-p", "loads"];
     run("build for distribution", Command::new("cargo").args(dist))?;
     let script: &[&str] = match which {
         "rbd" => &["bench/peer.py", "--rbd"],
@@ -229,6 +230,8 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "scheduling" => &["bench/scheduling.py"],
         "turns" => &["bench/turns.py"],
         "study" => &["bench/study"],
+        "s3" => &["bench/s3.py"],
+        "fs" => &["bench/fs.py"],
         _ => &["bench/peer.py"],
     };
     run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))

@@ -1,0 +1,362 @@
+#!/usr/bin/env python3
+"""S3 as a square: Ceph's gateway and ours, in front of a stock Ceph and of Siphon.
+
+Starts the clusters, a `radosgw` and a `siphon s3` in front of each, and drives all four with `s3-load` (crate `loads`),
+which compares every answer with what was acknowledged before. Cells are operations of one kind; they take turns, A B C D
+A B C D. With --mix a published mix instead: fill, a fresh period, ageing, an aged period, each phase on all four in turn.
+Prints requests a second, latencies, processor time of the gateway and of the cluster behind it per request, and ratios.
+
+The clusters' time is that of all their processes: monitor, manager and OSDs.
+"""
+import argparse
+import json
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from clusters import BINARY, TCMALLOC, Daemon, Siphon, Stock, free_port, need_space, rss, sh, wait
+from loaders import PROGRAMS, Loader, command_of, markdown, measured, record, row
+from loads import medians
+
+ACCESS, SECRET = "access-key-of-bench", "secret-key-of-bench"
+# Pools of RGW's default zone, with their placement groups.
+POOLS = {".rgw.root": 8, "default.rgw.log": 8, "default.rgw.control": 8, "default.rgw.meta": 8, "default.rgw.buckets.index": 16,
+         "default.rgw.buckets.data": 32, "default.rgw.buckets.non-ec": 8}
+# Objects of a request that deletes many.
+BATCH = 100
+
+# Name, sizes, objects, operations.
+OBJECTS = [("4 KiB", "4K", 2000), ("64 KiB", "64K", 1000), ("4 MiB", "4M", 48)]
+
+
+class Gateway:
+    """A gateway in front of a cluster, and the load generator that drives it."""
+
+    def __init__(self, kind, cluster, directory, connections):
+        self.kind, self.cluster, self.port = kind, cluster, free_port()
+        self.name = f"{kind} on {cluster.name}"
+        directory.mkdir(parents=True, exist_ok=True)
+        if kind == "rgw":
+            argv = ["radosgw", "-c", cluster.conf, "-n", "client.admin", "-f", f"--rgw_frontends=beast endpoint=127.0.0.1:{self.port}",
+                    f"--rgw_data={directory}", f"--log_file={directory}/radosgw.log", f"--admin_socket={directory}/asok", "--debug_rgw=0", "--debug_ms=0",
+                    f"--run_dir={directory}"]
+        else:
+            argv = [BINARY, "s3", "--conf", cluster.conf, "--bind", f"127.0.0.1:{self.port}"]
+        self.daemon = Daemon(kind, argv, directory / "output", TCMALLOC if kind == "rgw" else None).spawn()
+        wait(f"the gateway {self.name}", self.answers)
+        self.load = Loader([PROGRAMS / "s3-load", "--endpoint", self.url, "--access", ACCESS, "--secret", SECRET, "--connections", connections])
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def servers(self):
+        return {"gateway": [self.daemon.process.pid], "cluster": self.cluster.pids()}
+
+    def answers(self):
+        if not self.daemon.running:
+            raise SystemExit(f"{self.name} ended: {self.daemon.log.read_text()[-2000:]}")
+        try:
+            urllib.request.urlopen(self.url, timeout=5).read()
+        except urllib.error.HTTPError:
+            return True
+        except (urllib.error.URLError, OSError):
+            return False
+        return True
+
+    def measured(self, *words):
+        return measured(self.load, self.servers, *words)
+
+    def stop(self):
+        self.load.close()
+        if self.daemon.running:
+            self.daemon.stop()
+
+
+def prepare(cluster):
+    for pool, pgs in POOLS.items():
+        cluster.ceph("osd", "pool", "create", pool, str(pgs), str(pgs))
+        cluster.ceph("osd", "pool", "application", "enable", pool, "rgw")
+    wait("active+clean", cluster.clean)
+    sh("radosgw-admin", "-c", cluster.conf, "-n", "client.admin", "user", "create", "--uid=bench", "--display-name=Bench",
+       f"--access-key={ACCESS}", f"--secret-key={SECRET}")
+
+
+def cells(o):
+    """The cells: name, a function that makes a gateway ready, and one that measures it."""
+    made = set()
+
+    def once(g, name, *plan):
+        """Plans and fills, the first time."""
+        if (g.name, name) not in made:
+            made.add((g.name, name))
+            g.load("plan", name, *plan)
+            g.load("fill", name)
+
+    for label, size, count in OBJECTS:
+        count = max(o.connections, int(count * o.objects_scale))
+        for op in ("put", "get"):
+            def ready(g, size=size, count=count):
+                once(g, f"{size.lower()}-{g.kind}", "--objects", count, "--sizes", size)
+
+            def run(g, op=op, size=size):
+                return row(g.measured("load", f"{size.lower()}-{g.kind}", "--ops", op, "--seconds", o.seconds, *rate(o)), op)
+            yield f"{label} {op.upper()}", ready, run
+    for count in o.lists:
+        name = f"list-{count}"
+
+        def ready(g, count=count, name=name):
+            # One gateway fills the bucket of both: they serve the same ones.
+            key = (g.cluster.name, name)
+            filled = ["--filled"] if key in made else []
+            if (g.name, name) not in made:
+                made.update([key, (g.name, name)])
+                g.load("plan", name, "--objects", count, "--sizes", 16, *filled)
+                if not filled:
+                    g.load("fill", name)
+
+        def run(g, name=name):
+            return row(g.measured("load", name, "--ops", "list", "--seconds", o.seconds, *rate(o)), "list")
+        yield f"list in {count:,}", ready, run
+    deletes = max(o.connections, o.deletes)
+
+    def ready(g):
+        name = f"delete-{g.kind}"
+        if (g.name, name) not in made:
+            made.add((g.name, name))
+            g.load("plan", name, "--objects", BATCH * deletes, "--sizes", "4K")
+        g.load("fill", name)
+
+    def run(g):
+        return row(g.measured("delete-many", f"delete-{g.kind}", "--batch", BATCH), "delete-many")
+    yield f"delete of {BATCH} at once", ready, run
+
+
+def rate(o):
+    return ("--rate", o.rate) if o.rate else ()
+
+
+FIGURES = ("per_second", "mean", "p50", "p99", "p999", "gateway us", "cluster us", "gateway MiB")
+HEADS = ("requests/s", "mean us", "p50 us", "p99 us", "p99.9 us", "gateway CPU us/request", "cluster CPU us/request", "gateway MiB")
+
+
+def table(results):
+    """Rows of all gateways, and under them the ratios of ours to Ceph's in front of the same cluster, and of the whole paths."""
+    rows = []
+    for test, by in results.items():
+        rows += [[test, name, *(r[f] for f in FIGURES)] for name, r in by.items()]
+        for what, ours, theirs in (("on ceph", "siphon on ceph", "rgw on ceph"), ("on siphon", "siphon on siphon", "rgw on siphon"),
+                                   ("the whole path", "siphon on siphon", "rgw on ceph")):
+            if ours in by and theirs in by:
+                rows.append(["", f"**ratio**, {what}", *(by[ours][f] / by[theirs][f] if by[theirs][f] else None for f in FIGURES)])
+    return markdown(["test", "gateway", *HEADS], rows)
+
+
+def path_cpu(r):
+    return r["gateway us"] + r["cluster us"]
+
+
+def record_of(results):
+    """Columns, rows and goals of a record: ours in front of Siphon beside `radosgw` there, and beside the stock path."""
+    ours, rgw, stock = "siphon on siphon", "rgw on siphon", "rgw on ceph"
+    columns = ["our gateway of radosgw, both on Siphon", "requests/s", "p50", "p99", "gateway CPU a request", "whole path's CPU, of stock's"]
+    rows, gateway, whole = [], {}, {}
+    for test, by in results.items():
+        if ours not in by or rgw not in by:
+            continue
+        pair = lambda figure: [by[ours][figure], by[rgw][figure]]
+        path = [path_cpu(by[ours]), path_cpu(by[stock])] if stock in by else "-"
+        rows.append([test, pair("per_second"), pair("p50"), pair("p99"), pair("gateway us"), path])
+        if test.endswith((" GET", " PUT")):
+            gateway[test] = pair("gateway us")
+            if stock in by:
+                whole[test] = path
+    goals = []
+    if gateway:
+        goals.append({"goal": "S3: CPU of our gateway a request, of radosgw's", "at_most": 0.2, "measured": gateway})
+    if whole:
+        goals.append({"goal": "S3: CPU of gateway and cluster a request, of stock's", "at_most": 0.1667, "measured": whole})
+    return columns, rows, goals
+
+
+def mix(gateways, o):
+    """Phases of a mix, each on all gateways in turn: rows by phase and gateway."""
+    results, said = {}, {}
+    for g in gateways:
+        g.load("plan", f"mix-{g.kind}", "--buckets", 3, "--objects", o.objects, "--sizes", o.mix, "--scale", o.scale)
+    phases = [("fill", lambda g: ("fill", f"mix-{g.kind}")),
+              ("fresh", lambda g: ("load", f"mix-{g.kind}", "--ops", "mixed", "--seconds", o.seconds, *rate(o))),
+              # As long as each written object has been replaced so often.
+              ("age", lambda g: ("load", f"mix-{g.kind}", "--ops", "0/88/0/12", "--count", int(3 * o.objects * o.turnover))),
+              ("aged", lambda g: ("load", f"mix-{g.kind}", "--ops", "mixed", "--seconds", o.seconds, *rate(o))),
+              ("check", lambda g: ("check", f"mix-{g.kind}"))]
+    for phase, words in phases:
+        for g in gateways:
+            answer = said[(phase, g.name)] = g.measured(*words(g))
+            for kind in answer["kinds"]:
+                r = row(answer, kind)
+                results.setdefault(f"{phase}, {kind}", {})[g.name] = r
+            total = answer["count"] / answer["seconds"]
+            print(f"  {phase}: {g.name} {total:.0f} requests/s, {answer['failed']} failed", file=sys.stderr, flush=True)
+    return results, said
+
+
+def steadiness(ended):
+    """The slowest tenth of the seconds of a phase, of its mean: a gateway that wanes or stops has little of it."""
+    if len(ended) < 2:
+        return None
+    slow = sorted(ended)[:max(1, len(ended) // 10)]
+    return (sum(slow) / len(slow)) / (sum(ended) / len(ended)) if sum(ended) else 0.0
+
+
+def mix_record(said, o):
+    """Columns, rows and goals of a mix: the rates of phases, aged over fresh, and the slowest seconds."""
+    names = list(dict.fromkeys(name for _, name in said))
+    rate_of = lambda phase, name: said[(phase, name)]["count"] / said[(phase, name)]["seconds"]
+    columns = [f"{o.mix} mix", "fill/s", "fresh/s", "aged/s", "aged of fresh", "slowest tenth of the aged seconds, of their mean"]
+    rows, measured_ = [], {}
+    for name in names:
+        pair = [rate_of("aged", name), rate_of("fresh", name)]
+        steady = steadiness(said[("aged", name)]["ended_each_second"])
+        rows.append([name, rate_of("fill", name), rate_of("fresh", name), rate_of("aged", name), pair, steady if steady is not None else "-"])
+        if name == "siphon on siphon":
+            measured_[o.mix] = pair
+    goals = [{"goal": "S3: requests/s of the aged mix, of the fresh one", "at_least": 0.9, "measured": measured_}] if measured_ else []
+    return columns, rows, goals
+
+
+COLORS = ("#c0392b", "#e59866", "#2471a3", "#17a589")
+
+
+def plot(said, path):
+    """Requests of each second of each phase, all gateways, as SVG."""
+    phases = [p for p in ("fill", "fresh", "age", "aged") if any(k[0] == p for k in said)]
+    names = list(dict.fromkeys(name for _, name in said))
+    most = max([n for s in said.values() for n in s["ended_each_second"]] or [1])
+    width, height, gap = 260, 220, 40
+    parts = []
+    for i, phase in enumerate(phases):
+        x0 = gap + i * (width + gap)
+        parts.append(f'<text x="{x0}" y="20">{phase}</text><rect x="{x0}" y="30" width="{width}" height="{height}" fill="none" stroke="#999"/>')
+        longest = max([len(said[(phase, n)]["ended_each_second"]) for n in names if (phase, n) in said] or [1])
+        parts.append(f'<text x="{x0 + width}" y="{height + 46}" text-anchor="end">{longest} s</text>')
+        for name, color in zip(names, COLORS):
+            ended = said.get((phase, name), {}).get("ended_each_second", [])
+            points = " ".join(f"{x0 + width * (n + 0.5) / max(longest, 1):.1f},{30 + height - height * v / most:.1f}" for n, v in enumerate(ended))
+            parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+    parts.append(f'<text x="{gap}" y="{height + 46}">at the top: {most} requests/s</text>')
+    for i, (name, color) in enumerate(zip(names, COLORS)):
+        parts.append(f'<text x="{gap + i * 160}" y="{height + 70}" fill="{color}">{name}</text>')
+    whole = gap + len(phases) * (width + gap)
+    Path(path).write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="{height + 90}" font-family="sans-serif" font-size="13">'
+                          + "".join(parts) + "</svg>\n")
+
+
+def idle(gateways, count):
+    """MiB of each gateway with so many connections that have made one request."""
+    rows = []
+    for g in gateways:
+        before, sockets = rss(g.daemon.process.pid) / 2**20, []
+        try:
+            for _ in range(count):
+                s = socket.create_connection(("127.0.0.1", g.port), timeout=30)
+                sockets.append(s)
+                s.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                if not s.recv(65536).startswith(b"HTTP/1.1 "):
+                    raise SystemExit(f"{g.name}: no answer on connection {len(sockets)}")
+            rows.append([g.name, before, rss(g.daemon.process.pid) / 2**20])
+        finally:
+            for s in sockets:
+                s.close()
+    return rows
+
+
+def options(argv):
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--dir", default=None, help="where the clusters live (default: a new directory in /var/tmp); must be a disk, not tmpfs")
+    a.add_argument("--seconds", type=float, default=5, help="length of each run")
+    a.add_argument("--rounds", type=int, default=2, help="how often the gateways take turns")
+    a.add_argument("--connections", type=int, default=8, help="workers of the load generator, each with a connection")
+    a.add_argument("--rate", type=float, default=0, help="requests a second of an open loop, measured from their intended beginnings (default: a closed loop)")
+    a.add_argument("--osd-size", type=int, default=8, help="GiB of each OSD")
+    a.add_argument("--clusters", default="ceph,siphon", help="which clusters")
+    a.add_argument("--gateways", default="siphon,rgw", help="which gateways; the first one fills what both list")
+    a.add_argument("--tests", default="", help="only cells whose name contains one of these, separated by commas")
+    a.add_argument("--lists", default="10000", help="objects of the buckets that are listed, separated by commas (1000000 takes long to fill)")
+    a.add_argument("--deletes", type=int, default=24, help=f"requests that delete {BATCH} objects, in each round")
+    a.add_argument("--objects-scale", type=float, default=1, help="objects of the other cells: 2,000 of 4 KiB, 1,000 of 64 KiB, 48 of 4 MiB, times this")
+    a.add_argument("--mix", choices=["small", "generic"], help="a published mix instead of cells")
+    a.add_argument("--objects", type=int, default=1000, help="--mix: objects of each of the three buckets that are read and three that are written")
+    a.add_argument("--scale", type=float, default=1 / 64, help="--mix generic: sizes from 1 MiB on are multiplied by this")
+    a.add_argument("--turnover", type=float, default=3, help="--mix: how often ageing replaces each written object")
+    a.add_argument("--plot", help="--mix: also write a picture of the phases, an SVG, to this file")
+    a.add_argument("--idle", type=int, default=0, help="also measure the gateways' memory with so many idle connections")
+    a.add_argument("--json", help="also write all figures to this file")
+    a.add_argument("--record", help="also write a file for bench/records")
+    a.add_argument("--machine", default="two shared cores of a virtual machine", help="--record: what it ran on")
+    o = a.parse_args(argv)
+    o.lists = [int(n) for n in o.lists.split(",") if n]
+    return o
+
+
+def main(argv):
+    o = options(argv)
+    base = Path(o.dir or tempfile.mkdtemp(prefix="siphon-s3.", dir="/var/tmp"))
+    base.mkdir(parents=True, exist_ok=True)
+    clusters = [k(base / k.name, osd_gb=o.osd_size) for k in (Stock, Siphon) if k.name in o.clusters.split(",")]
+    need_space(base, clusters)
+    gateways = []
+    try:
+        for c in clusters:
+            c.start()
+            prepare(c)
+            gateways += [Gateway(kind, c, base / f"{kind}-{c.name}", o.connections) for kind in o.gateways.split(",")]
+        if o.mix:
+            results, said = mix(gateways, o)
+            if o.plot:
+                plot(said, o.plot)
+            columns, rows, goals = mix_record(said, o)
+            dump = {f"{phase}: {name}": s for (phase, name), s in said.items()}
+        else:
+            runs = {}
+            for test, ready, run in cells(o):
+                if o.tests and not any(t in test for t in o.tests.split(",")):
+                    continue
+                for _ in range(o.rounds):
+                    for g in gateways:
+                        ready(g)
+                        r = run(g)
+                        runs.setdefault(test, {}).setdefault(g.name, []).append(r)
+                        print(f"  {test}: {g.name} {r['per_second']:.0f}/s, p99 {r['p99']:.0f} us, gateway {r['gateway us']:.0f} us, "
+                              f"cluster {r['cluster us']:.0f} us, {r['failed']} failed", file=sys.stderr, flush=True)
+            results = {test: {name: medians(rs) for name, rs in by.items()} for test, by in runs.items()}
+            columns, rows, goals = record_of(results)
+            dump = runs
+        print("\n" + table(results))
+        if o.mix:
+            print("\n" + markdown(columns, [[c if not isinstance(c, list) else c[0] / c[1] for c in r] for r in rows]))
+        if o.idle:
+            print("\n" + markdown(["gateway", "MiB", f"MiB with {o.idle} idle connections"], idle(gateways, o.idle)))
+        if o.json:
+            Path(o.json).write_text(json.dumps(dump, indent=1))
+        if o.record:
+            record(o.record, "s3", command_of("s3", argv), o.machine, columns, rows, goals)
+    finally:
+        for g in gateways:
+            g.stop()
+        for c in clusters:
+            c.stop()
+        if not o.dir:
+            shutil.rmtree(base, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    # What was started ends with the benchmark.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
+    main(sys.argv[1:])
