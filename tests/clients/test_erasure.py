@@ -5,6 +5,10 @@ import os
 import random
 import re
 import shutil
+import signal
+import struct
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -269,6 +273,83 @@ def test_all_osds_are_killed_under_overwrites(coded):
     assert deep_scrub(coded.c) == []
 
 
+BLOCKS = 16
+OVERWRITER = r'''
+import random, struct, sys, threading
+import rados
+conf, pool, name, blocks, seed, log = sys.argv[1:7]
+blocks, r = int(blocks), random.Random(int(seed))
+cluster = rados.Rados(conffile=conf)
+cluster.connect(timeout=60)
+io, out, room, lock = cluster.open_ioctx(pool), open(log, "ab", buffering=0), threading.Semaphore(8), threading.Lock()
+def note(kind, block, n):
+    with lock:
+        out.write(b"%s %d %d\n" % (kind, block, n))
+for n in range(1, 1 << 40):
+    room.acquire()
+    block = r.randrange(blocks)
+    data = struct.pack("<QQ", block, int(seed) << 32 | n) * 256
+    note(b"asked", block, int(seed) << 32 | n)
+    def done(c, block=block, n=n):
+        if c.get_return_value() == 0:
+            note(b"acked", block, int(seed) << 32 | n)
+        room.release()
+    io.aio_write(name, data, block * 4096, oncomplete=done)
+'''
+
+
+def killed_with_clients(cluster, pool, rounds, tmp_path):
+    """Everything is killed under clients that overwrite blocks at random, eight at a time, and these with it. Each block is whole:
+    what was acknowledged last, or a later write that was under way. `cluster` has processes, a client and a number of OSDs."""
+    io, names = cluster.cluster.open_ioctx(pool), [f"killed{n}" for n in range(3)]
+    may_be = {name: {block: {0} for block in range(BLOCKS)} for name in names}
+    for name in names:
+        io.write_full(name, bytes(BLOCKS * BLOCK))
+    for turn in range(1, rounds + 1):
+        logs = {name: tmp_path / f"{name}.{turn}" for name in names}
+        clients = [subprocess.Popen([sys.executable, "-c", OVERWRITER, str(cluster.procs.conf), pool, name, str(BLOCKS), str(turn * 8 + i), str(log)])
+                   for i, (name, log) in enumerate(logs.items())]
+        try:
+            eventually(lambda: all(log.exists() and log.read_bytes().count(b"acked") > 60 for log in logs.values()), timeout=120, what="writes go on")
+            daemons = list(cluster.procs.daemons.values())
+            for process in [d.process for d in daemons] + clients:
+                process.send_signal(signal.SIGKILL)
+            for process in [d.process for d in daemons] + clients:
+                process.wait()
+        finally:
+            for process in clients:
+                process.kill()
+                process.wait()
+        for d in daemons:
+            d.spawn()
+        for d in daemons:
+            d.wait_serving()
+        eventually(lambda: clean(cluster.c, cluster.osds), timeout=180, what="active+clean")
+        for name, log in logs.items():
+            for line in log.read_bytes().split(b"\n"):
+                parts = line.split()
+                if len(parts) == 3:
+                    block, n = int(parts[1]), int(parts[2])
+                    if parts[0] == b"asked":
+                        may_be[name][block].add(n)
+                    else:
+                        # The writes of an object are in order: what was there before is gone.
+                        may_be[name][block] = {m for m in may_be[name][block] if m >= n}
+            found = io.read(name, BLOCKS * BLOCK)
+            assert len(found) == BLOCKS * BLOCK
+            for block in range(BLOCKS):
+                data = found[block * BLOCK:(block + 1) * BLOCK]
+                n = struct.unpack("<QQ", data[:16])[1]
+                assert data == (struct.pack("<QQ", block, n) * 256 if n else bytes(BLOCK)), f"{name}: block {block} is torn after round {turn}"
+                assert n in may_be[name][block], f"{name}: block {block} has write {n:x} after round {turn}, expected one of {may_be[name][block]}"
+                may_be[name][block] = {n}
+    assert deep_scrub(cluster.c, pool) == []
+
+
+def test_everything_is_killed_with_its_clients(coded, tmp_path):
+    killed_with_clients(coded, POOL, 20 if os.environ.get("SIPHON_TEST_LONG") else 3, tmp_path)
+
+
 def test_rbd(coded, tmp_path):
     c = coded.c
     c.ceph("osd", "pool", "create", "images", "8", "8", "erasure", "small")
@@ -296,21 +377,26 @@ def test_rbd(coded, tmp_path):
         c.run("rbd", "rm", spec)
 
 
-def flip(coded, osd, name):
-    """Changes a byte of each of an object's shards on an OSD behind the store's back."""
-    daemon = coded.procs[f"osd.{osd}"]
-    daemon.stop()
-    device = daemon.directory / f"osd.{osd}" / "block"
-    dump = json.loads(siphon("store", "dump", device))
-    extents = [o["extents"] for o in dump["objects"] if name in o["key"]]
-    assert len(extents) == 1, f"{name} is not there once: {extents}"
-    with open(device, "r+b") as f:
-        at = extents[0][0]["physical_block"] * BLOCK + 100
-        f.seek(at)
-        old = f.read(1)
-        f.seek(at)
-        f.write(bytes([old[0] ^ 0x40]))
-    daemon.start()
+def flip(coded, osds, name):
+    """Changes a byte of an object's shard on each of these OSDs behind the stores' backs."""
+    daemons = [coded.procs[f"osd.{osd}"] for osd in osds]
+    for daemon in daemons:
+        daemon.stop()
+    for daemon in daemons:
+        device = daemon.directory / daemon.name / "block"
+        dump = json.loads(siphon("store", "dump", device))
+        extents = [o["extents"] for o in dump["objects"] if name in o["key"]]
+        assert len(extents) == 1, f"{name} is not there once: {extents}"
+        with open(device, "r+b") as f:
+            at = extents[0][0]["physical_block"] * BLOCK + 100
+            f.seek(at)
+            old = f.read(1)
+            f.seek(at)
+            f.write(bytes([old[0] ^ 0x40]))
+    for daemon in daemons:
+        daemon.spawn()
+    for daemon in daemons:
+        daemon.wait_serving()
     eventually(lambda: clean(coded.c, coded.osds), timeout=120, what="active+clean")
 
 
@@ -320,7 +406,7 @@ def test_a_flipped_byte_is_never_returned(coded, shard):
     data = os.urandom(50_000)
     coded.io.write_full(name, data)
     acting = coded.c.ceph_json("osd", "map", POOL, name)["acting"]
-    flip(coded, acting[shard], name)
+    flip(coded, [acting[shard]], name)
     for off in range(0, len(data), 4096):
         assert coded.io.read(name, 4096, off) == data[off:off + 4096], off
     # Without any other shard the bad one would be needed.
