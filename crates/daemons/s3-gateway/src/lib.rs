@@ -28,7 +28,9 @@ mod post;
 mod rights;
 mod server;
 mod settings;
+mod tls;
 mod usage;
 
 pub use limits::Limits;
 pub use server::{Gateway, Options, listen};
+pub use tls::{Certificates, TlsError};

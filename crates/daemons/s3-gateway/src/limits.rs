@@ -27,6 +27,10 @@ pub struct Limits {
     /// How long a peer may take for the head of a request, may send nothing of a body that is
     /// waited for, and may take nothing of an answer.
     pub idle: Duration,
+    /// Handshakes of TLS under way. Further ones wait.
+    pub handshakes: usize,
+    /// How long a handshake may take, with its wait.
+    pub handshake: Duration,
     /// A body that brings less than so many bytes while it is waited for as long as `idle` says is
     /// given up.
     pub pace_bytes: u64,
@@ -43,6 +47,8 @@ impl Default for Limits {
             memory_bytes: 256 << 20,
             head_bytes: 128 << 10,
             idle: Duration::from_secs(60),
+            handshakes: 256,
+            handshake: Duration::from_secs(10),
             pace_bytes: 4 << 10,
         }
     }

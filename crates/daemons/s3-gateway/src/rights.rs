@@ -75,7 +75,7 @@ impl<L: Layout> Call<L> {
     fn context(&self, object: Option<&Object>) -> Context {
         let mut c = Context {
             source_ip: Some(self.peer),
-            secure: false,
+            secure: self.gateway.is_secure(),
             now: self.now,
             user: self
                 .sender

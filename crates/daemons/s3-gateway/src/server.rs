@@ -7,6 +7,7 @@ use crate::fail::Fail;
 use crate::limits::{Gate, Limits};
 use crate::operations;
 use crate::rights::Policies;
+use crate::tls::{Certificates, Handshakes};
 use crate::{cors, usage};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -42,6 +43,8 @@ pub struct Options {
     pub region: String,
     /// Whether names of buckets may have capitals and underscores.
     pub relaxed_bucket_names: bool,
+    /// What clients are shown; `None` serves without TLS.
+    pub tls: Option<Certificates>,
     /// Bounds of each thread.
     pub limits: Limits,
 }
@@ -53,6 +56,7 @@ impl Default for Options {
             allow_v2: false,
             region: "default".to_owned(),
             relaxed_bucket_names: false,
+            tls: None,
             limits: Limits::default(),
         }
     }
@@ -64,6 +68,7 @@ pub struct Gateway<L> {
     pub(crate) options: Options,
     pub(crate) gate: Gate,
     pub(crate) policies: Policies,
+    handshakes: Option<Handshakes>,
     /// Ids of requests: which gateway, and how many it had.
     instance: u64,
     requests: Cell<u64>,
@@ -93,8 +98,14 @@ const LIST_BYTES: u64 = 1 << 20;
 impl<L: Layout> Gateway<L> {
     /// A gateway in front of a layout.
     pub fn new(layout: L, options: Options) -> Rc<Gateway<L>> {
+        let limits = &options.limits;
+        let handshakes = options
+            .tls
+            .clone()
+            .map(|tls| Handshakes::new(tls, limits.handshakes, limits.handshake));
         Rc::new(Gateway {
-            gate: Gate::new(options.limits.clone()),
+            gate: Gate::new(limits.clone()),
+            handshakes,
             layout,
             options,
             policies: Policies::default(),
@@ -138,13 +149,37 @@ impl<L: Layout> Gateway<L> {
         let _ = tokio::time::timeout(FAREWELL, ended).await;
     }
 
+    /// Whether requests come through TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.handshakes.is_some()
+    }
+
     async fn connection(
         self: Rc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        mut stopping: watch::Receiver<bool>,
+        stopping: watch::Receiver<bool>,
     ) {
         let _ = stream.set_nodelay(true);
+        let Some(handshakes) = &self.handshakes else {
+            return self.clone().requests(stream, peer, stopping).await;
+        };
+        let secure = async {
+            match handshakes.shake(stream).await {
+                Ok(stream) => self.clone().requests(stream, peer, stopping).await,
+                Err(e) => tracing::debug!("s3: the handshake of {peer} failed: {e}"),
+            }
+        };
+        // On the heap: its state is large, and connections without TLS have none.
+        Box::pin(secure).await;
+    }
+
+    async fn requests(
+        self: Rc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        peer: SocketAddr,
+        mut stopping: watch::Receiver<bool>,
+    ) {
         let limits = &self.options.limits;
         let io = TokioIo::new(Patient { stream, idle: limits.idle, stalled: None });
         let gateway = self.clone();
@@ -310,14 +345,14 @@ fn refusal<R>(fail: Fail, resource: &str, id: &str, host: &str, is_head: bool) -
 
 /// A connection that ends when its peer takes nothing of what is sent: hyper watches only how long
 /// it waits for heads.
-struct Patient {
-    stream: TcpStream,
+struct Patient<S> {
+    stream: S,
     idle: Duration,
     /// Since when nothing could be sent.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl<S> Patient<S> {
     fn watch<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if sent.is_ready() {
             self.stalled = None;
@@ -332,7 +367,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -342,7 +377,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -101,9 +101,16 @@ pub struct S3 {
     /// The user of the cluster. It needs the rights that `radosgw` needs.
     #[arg(long, default_value = "client.admin", value_name = "client.NAME")]
     pub name: String,
-    /// Where to listen. There is no TLS: other hosts are to come through a proxy that has it.
+    /// Where to listen. Without --tls-cert requests and answers are readable on the network.
     #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDR:PORT")]
     pub bind: SocketAddr,
+    /// Serve with TLS: a PEM file with the certificate and those that lead to a root. It is read
+    /// again when it was changed, and on SIGHUP.
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// The PEM file with the certificate's private key.
+    #[arg(long, value_name = "PATH", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Threads; 0 is one for each core.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use auth::AuthName;
 use client::{ClusterConfig, Rados, SharedMap};
 use rand::RngExt;
-use s3_gateway::{Gateway, Options};
+use s3_gateway::{Certificates, Gateway, Options};
 use s3_layout::Layout;
 use s3_layout::api::{AccessKey, User, UserChange, UserId};
 use s3_layout::rgw::Rgw;
@@ -233,6 +233,34 @@ fn new_key() -> AccessKey {
     AccessKey { id: text(&LETTERS[..36], 20), secret: text(LETTERS, 40), subuser: String::new() }
 }
 
+/// How often it is looked whether certificates were replaced.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(10);
+
+/// Reads certificates again when they were changed, and on SIGHUP. Those that cannot be used are
+/// said once, and what was there before stays.
+async fn renew(tls: Option<Certificates>) -> Result<()> {
+    let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
+    let mut complained = String::new();
+    loop {
+        let due = tokio::select! {
+            _ = asked.recv() => true,
+            () = tokio::time::sleep(CERTIFICATES_EVERY) => false,
+        };
+        let Some(tls) = tls.as_ref().filter(|tls| due || tls.changed()) else { continue };
+        match tls.reload() {
+            Ok(()) => {
+                complained.clear();
+                tracing::info!("s3: the certificates were read again");
+            }
+            Err(e) if e.to_string() == complained => {}
+            Err(e) => {
+                complained = e.to_string();
+                tracing::error!("s3: the certificates stay as they are: {e}");
+            }
+        }
+    }
+}
+
 /// `siphon s3`.
 pub fn run(args: cli::S3) -> Result<()> {
     up::raise_file_limit();
@@ -254,6 +282,10 @@ pub fn run(args: cli::S3) -> Result<()> {
     let mut options =
         Options { domains: args.domains, allow_v2: args.allow_v2, ..Options::default() };
     options.relaxed_bucket_names = args.relaxed_bucket_names;
+    if let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) {
+        options.tls = Some(Certificates::open(chain, key)?);
+    }
+    let tls = options.tls.clone();
     let count = threads_of(args.threads);
     let shared = Shared { conf, name, map: SharedMap::new(), bind: args.bind, options };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -263,10 +295,12 @@ pub fn run(args: cli::S3) -> Result<()> {
             r = start(&mut threads, &shared, count, None) => r?,
             r = up::interrupted() => return r,
         }
-        println!("S3 is served at http://{} by {count} threads.", shared.bind);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        println!("S3 is served at {scheme}://{} by {count} threads.", shared.bind);
         tokio::select! {
             r = threads.failed() => r,
             r = up::interrupted() => r,
+            r = renew(tls) => r,
         }
     })
 }
