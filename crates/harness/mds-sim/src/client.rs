@@ -425,7 +425,7 @@ impl Client {
         if cap.id != message.cap_id {
             return Vec::new();
         }
-        cap.issued = message.caps;
+        let had = std::mem::replace(&mut cap.issued, message.caps);
         cap.seq = message.seq;
         cap.max_size = message.max_size;
         take_attrs(&mut cap.inode, &message.inode, keep);
@@ -433,7 +433,9 @@ impl Client {
             cap.names.clear();
             cap.complete = false;
         }
-        if message.op != CapsOp::Revoke {
+        // As libcephfs: a message that takes nothing away is not answered. What it asks for may
+        // have been given back with a request that crossed it.
+        if message.op != CapsOp::Revoke || had & !message.caps == 0 {
             return Vec::new();
         }
         self.update(ino).map(|u| Step::Send(Event::Caps(self.id, u))).into_iter().collect()

@@ -44,4 +44,5 @@ bugs! {
     a_request_that_takes_nothing_back_is_found: NoRevoke,
     claims_that_are_forgotten_are_found: NoClaims,
     data_removed_while_a_file_is_open_is_found: PurgeOpen,
+    a_release_that_crosses_a_revocation_is_found: CrossingIgnored,
 }

@@ -103,4 +103,6 @@ pub enum Bug {
     NoClaims,
     /// A removed file's data goes although a client has it open.
     PurgeOpen,
+    /// What a client gave back before it was asked for it is waited for.
+    CrossingIgnored,
 }
