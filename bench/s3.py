@@ -284,10 +284,10 @@ def options(argv):
     a.add_argument("--rounds", type=int, default=2, help="how often the gateways take turns")
     a.add_argument("--connections", type=int, default=8, help="workers of the load generator, each with a connection")
     a.add_argument("--rate", type=float, default=0, help="requests a second of an open loop, measured from their intended beginnings (default: a closed loop)")
-    a.add_argument("--osd-size", type=int, default=8, help="GiB of each OSD")
+    a.add_argument("--osd-size", type=int, default=5, help="GiB of each OSD")
     a.add_argument("--clusters", default="ceph,siphon", help="which clusters")
     a.add_argument("--gateways", default="siphon,rgw", help="which gateways; the first one fills what both list")
-    a.add_argument("--tests", default="", help="only cells whose name contains one of these, separated by commas")
+    a.add_argument("--tests", default="", help="only cells whose name begins with one of these, separated by commas")
     a.add_argument("--lists", default="10000", help="objects of the buckets that are listed, separated by commas (1000000 takes long to fill)")
     a.add_argument("--deletes", type=int, default=24, help=f"requests that delete {BATCH} objects, in each round")
     a.add_argument("--objects-scale", type=float, default=1, help="objects of the other cells: 2,000 of 4 KiB, 1,000 of 64 KiB, 48 of 4 MiB, times this")
@@ -326,7 +326,7 @@ def main(argv):
         else:
             runs = {}
             for test, ready, run in cells(o):
-                if o.tests and not any(t in test for t in o.tests.split(",")):
+                if o.tests and not test.startswith(tuple(o.tests.split(","))):
                     continue
                 for _ in range(o.rounds):
                     for g in gateways:
