@@ -1,5 +1,6 @@
 //! Objects of a pool.
 
+use crate::clock::wall_clock;
 use crate::error::{ClientError, Result};
 use crate::listing::{ALL_NAMESPACES, ListCursor, decode_listing, list_op};
 use crate::objecter::{NotifyOutcome, OpOutcome, Request, Scope, Watch, WatchEvent};
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use types::rados::OsdFlags;
-use types::{Epoch, ListObject, ObjectLocator, PgId, PoolId, SnapContext, SnapId, Utime};
+use types::{Epoch, ListObject, ObjectLocator, PgId, PoolId, SnapContext, SnapId};
 
 /// A pool, with where in it and which snapshot. Cheap to clone; setters make a changed copy.
 #[derive(Clone)]
@@ -24,12 +25,6 @@ pub struct IoCtx {
     snapc: SnapContext,
     flags: OsdFlags,
     limit: Option<Duration>,
-}
-
-fn wall_clock() -> Utime {
-    Utime::from_duration(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
-    )
 }
 
 impl IoCtx {

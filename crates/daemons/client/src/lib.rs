@@ -35,6 +35,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod config;
 mod error;
 mod ioctx;
@@ -47,6 +48,7 @@ mod rados;
 mod shared_map;
 mod striper;
 
+pub use clock::wall_clock;
 pub use config::{ClusterConfig, ConfigError};
 pub use error::{ClientError, Result};
 pub use ioctx::IoCtx;

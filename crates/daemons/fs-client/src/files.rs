@@ -2,12 +2,12 @@
 
 use crate::error::{FsError, Result};
 use crate::mount::{Ask, Inner, Mount};
-use crate::session::{now, target};
+use crate::session::target;
 use crate::stat::{Kind, kind_of};
 use bytes::{Bytes, BytesMut};
 use cephfs::inode::InlineData;
 use cephfs::{Ino, InodeStat, caps, names, snap};
-use client::{IoCtx, Layout, Operation};
+use client::{IoCtx, Layout, Operation, wall_clock};
 use messages::{FilePath, FsOp, OpenArgs, RequestArgs, SetAttr};
 use std::time::Duration;
 use types::{Errno, PoolId, SnapContext, SnapId};
@@ -104,7 +104,7 @@ impl Mount {
                 // The size goes to the server with a request, and the capability with it.
                 let set = SetAttr {
                     size,
-                    mtime: now(),
+                    mtime: wall_clock(),
                     mask: SetAttr::SIZE | SetAttr::MTIME,
                     ..SetAttr::default()
                 };

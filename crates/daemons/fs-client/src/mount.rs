@@ -2,11 +2,11 @@
 
 use crate::caps::Caps;
 use crate::error::{FsError, Result};
-use crate::session::{self, Phase, Router, Session, keep_alive, now};
+use crate::session::{self, Phase, Router, Session, keep_alive};
 use crate::stat::{Entry, Stat, kind_of};
 use bytes::Bytes;
 use cephfs::{DirPage, Frag, FragTree, Ino, caps};
-use client::Rados;
+use client::{Rados, wall_clock};
 use messages::{ClientReply, ClientRequest, FilePath, FsOp, Payload, RequestArgs, SetAttr};
 use msgr::{Limits, Messenger, MessengerConfig, Policy, PolicySet};
 use std::cell::RefCell;
@@ -568,7 +568,7 @@ impl Inner {
             path: ask.path.clone(),
             path2: ask.path2.clone(),
             releases: dropped.into_iter().collect(),
-            stamp: now(),
+            stamp: wall_clock(),
             data: ask.data.clone(),
             ..ClientRequest::default()
         };

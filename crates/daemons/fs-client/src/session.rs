@@ -4,6 +4,7 @@
 use crate::caps::Answer;
 use crate::mount::{Inner, Outcome};
 use cephfs::{DirPage, InodeStat};
+use client::wall_clock;
 use denc::Decode;
 use messages::{
     CapItem, CapOp, ClientCapRelease, ClientCaps, ClientLease, ClientReconnect, ClientReply,
@@ -13,7 +14,7 @@ use msgr::{Connection, Dispatcher, Message, ReceiveGuard};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use types::fsmap::{ClientFeatures, MdsMap, MdsState, Rank};
-use types::{EntityAddrVec, EntityType, Utime};
+use types::{EntityAddrVec, EntityType};
 
 /// What this client understands (Ceph 16.2: `CEPHFS_FEATURES_CLIENT_SUPPORTED`), without numbers of
 /// inodes to make by itself and without statistics.
@@ -87,13 +88,7 @@ pub(crate) fn send(conn: &Connection, payload: &impl Payload) {
 }
 
 fn session_message(op: SessionOp) -> ClientSession {
-    ClientSession { op, stamp: now(), ..ClientSession::default() }
-}
-
-pub(crate) fn now() -> Utime {
-    Utime::from_duration(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
-    )
+    ClientSession { op, stamp: wall_clock(), ..ClientSession::default() }
 }
 
 impl Inner {

@@ -2,16 +2,15 @@
 
 use crate::rank::Rank;
 use crate::server::Inner;
-use bytes::Bytes;
 use command::{Args, Command, Format, Refusal, Reply, Shape, flags};
+use daemon_frame::commands::{
+    Answer, Counter, config_get, config_show, perf_dump, perf_schema, version,
+};
 use msgr::Connection;
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
 use std::time::Duration;
 use types::Errno;
-
-/// The answer to a command.
-pub type Answer = Result<Reply, Refusal>;
 
 /// Why a command is not served, or nothing.
 pub type Why = Option<&'static str>;
@@ -138,14 +137,6 @@ pub(crate) fn denied() -> Refusal {
     Refusal::new(Errno::EACCES, "access denied: commands need the mds capability \"allow *\"")
 }
 
-/// An answer as code, status and output.
-pub(crate) fn parts(answer: Answer) -> (i32, String, Bytes) {
-    match answer {
-        Ok(r) => (0, r.status, r.data),
-        Err(r) => (-r.errno.0, r.message, r.data),
-    }
-}
-
 /// Runs a command.
 pub(crate) async fn run(server: &Rc<Inner>, pieces: &[String]) -> Answer {
     let args = Args::parse(pieces)?;
@@ -174,32 +165,19 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             let each = COMMANDS.iter().map(|c| (c.prefix().to_owned(), c.help.into()));
             each.collect::<Map<_, _>>().into()
         }
-        "version" => {
-            json!({"version": types::version::SHORT, "release": types::version::RELEASE, "release_type": "stable"})
-        }
+        "version" => version(),
         "status" => status(server),
-        "config show" => {
-            let conf = server.conf.borrow();
-            let each = conf::schema::all()
-                .into_iter()
-                .map(|o| (o.name.to_owned(), conf.str(o.name).into()));
-            each.collect::<Map<_, _>>().into()
-        }
+        "config show" => config_show(&server.frame.conf.borrow()),
         "config diff" => {
-            let conf = server.conf.borrow();
+            let conf = server.frame.conf.borrow();
             let each = conf.changed().map(|(n, _, v)| (n.to_string(), v.into()));
             each.collect::<Map<_, _>>().into()
         }
-        "config get" => {
-            let conf = server.conf.borrow();
-            let name = args.req("var");
-            let (value, _) =
-                conf.lookup(name).map_err(|e| Refusal::new(Errno::ENOENT, e.to_string()))?;
-            json!({name: value.to_string()})
-        }
+        "config get" => config_get(&server.frame.conf.borrow(), args.req("var"))?,
         "config set" => {
             let name = args.req("var");
             server
+                .frame
                 .conf
                 .borrow_mut()
                 .set(conf::effective::Source::Override, name, &args.strs("val").join(" "))
@@ -207,8 +185,8 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             json!({"success": format!("{name} is set")})
         }
         "log flush" => return Ok(Reply::empty()),
-        "perf dump" => perf(server),
-        "perf schema" => schema(),
+        "perf dump" => perf_dump("mds", &counters(server)),
+        "perf schema" => perf_schema("mds", &counters(server)),
         "session ls" | "client ls" => sessions(&*rank()?, args)?,
         "session evict" | "client evict" | "session kill" => {
             let rank = rank()?;
@@ -274,12 +252,11 @@ fn status(server: &Inner) -> Value {
     })
 }
 
-/// Names, what they count, and the values.
-fn counters(server: &Inner) -> Vec<(&'static str, &'static str, u64)> {
+fn counters(server: &Inner) -> [Counter; 7] {
     let rank = server.rank();
     let core = |f: fn(&mds::Mds) -> u64| rank.as_ref().and_then(|r| r.look(f)).unwrap_or(0);
     let own = |f: fn(&Rank) -> u64| rank.as_deref().map_or(0, f);
-    vec![
+    [
         ("reply", "Requests that were answered", own(|r| r.answers.get())),
         ("inodes", "Inodes in the cache", core(|c| c.cached_inodes() as u64)),
         ("dentries", "Entries in the cache", core(|c| c.cached_entries() as u64)),
@@ -288,24 +265,7 @@ fn counters(server: &Inner) -> Vec<(&'static str, &'static str, u64)> {
         ("sessions", "Sessions of clients", own(|r| r.clients.borrow().len() as u64)),
         ("requests", "Requests without an answer", own(|r| r.in_flight().len() as u64)),
     ]
-}
-
-fn perf(server: &Inner) -> Value {
-    let each = counters(server).into_iter().map(|(name, _, value)| (name.to_owned(), value.into()));
-    json!({"mds": each.collect::<Map<_, _>>()})
-}
-
-fn schema() -> Value {
-    let names = ["reply", "inodes", "dentries", "dirty", "log_batches", "sessions", "requests"];
-    let each = names.iter().map(|name| {
-        let kind = if *name == "reply" { 10 } else { 2 };
-        let value = json!({
-            "type": kind, "metric_type": if kind == 10 { "counter" } else { "gauge" },
-            "value_type": "integer", "description": name, "nick": "", "priority": 5, "units": "none",
-        });
-        ((*name).to_owned(), value)
-    });
-    json!({"mds": each.collect::<Map<_, _>>()})
+    .map(|(name, help, value)| Counter { name, help, grows: name == "reply", value })
 }
 
 fn number(text: &str) -> Result<u64, Refusal> {
@@ -398,7 +358,7 @@ fn sessions(rank: &Rank, args: &Args) -> Result<Value, Refusal> {
 }
 
 fn ops(rank: &Rank, longer_than: Duration) -> Value {
-    let now = crate::server::wall_clock().as_duration();
+    let now = client::wall_clock().as_duration();
     let each: Vec<Value> = rank
         .in_flight()
         .into_iter()

@@ -20,5 +20,5 @@ mod server;
 mod state;
 mod store;
 
-pub use server::{Ended, Options, Server, StartError};
+pub use server::{Server, StartError};
 pub use state::compat;

@@ -112,7 +112,7 @@ impl Rank {
     /// The core's settings.
     fn conf(&self) -> Conf {
         let Some(server) = self.server() else { return Conf::default() };
-        let (map, conf) = (server.map(), server.conf.borrow());
+        let (map, conf) = (server.map(), server.frame.conf.borrow());
         let second = 1_000_000_000;
         let mut layout = Conf::default().layout;
         layout.pool = map.data_pools.first().copied().unwrap_or(-1);

@@ -3,25 +3,21 @@
 use crate::commands;
 use crate::rank::Rank;
 use crate::state::{self, Progress};
-use auth::{RotatingKeyRing, ServiceAuth};
-use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter, Rados};
-use conf::Config;
+use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
+use daemon_frame::commands::{AnswerParts, parts};
+use daemon_frame::threads::Service;
+use daemon_frame::{Frame, Options, send, version_facts};
 use denc::Decode;
 use messages::{Command, CommandReply, MdsBeacon, MdsMapMsg, Paxos, Payload};
-use msgr::{
-    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
-    PolicySet, ReceiveGuard,
-};
+use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use types::fsmap::{MdsMap, MdsState};
-use types::{EntityName, EntityType, Utime};
+use types::{EntityName, EntityType};
 
 /// How long the monitors may take for a first session, and for a place in the map.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,31 +26,12 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(10);
 /// Messages of one client that are not answered, in bytes: the server reads no further then.
 const UNANSWERED_BYTES: usize = 16 << 20;
 
-/// How to start a metadata server.
-pub struct Options {
-    /// Its name and key, and where the monitors are.
-    pub cluster: ClusterConfig,
-    /// Its keyring, for as long as there is no rotating secret yet.
-    pub keyring: auth::Keyring,
-    /// Where it listens,
-    pub ip: IpAddr,
-    /// on the first free port of these.
-    pub ports: RangeInclusive<u16>,
-    /// Its configuration; the monitors' is added to it.
-    pub conf: Rc<RefCell<Config>>,
-    /// What `ceph mds metadata` shows beside what the server knows itself.
-    pub metadata: BTreeMap<String, String>,
-}
-
 /// Why a metadata server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No session with the monitors.
-    #[error("no session with the monitors")]
-    Mon(#[from] client::ClientError),
-    /// The socket.
+    /// It does not join its cluster.
     #[error(transparent)]
-    Bind(#[from] BindError),
+    Frame(#[from] daemon_frame::StartError),
     /// The monitors do not answer beacons.
     #[error(
         "the monitors did not take the server into their map within {0:?}: look for its name in their log"
@@ -62,22 +39,15 @@ pub enum StartError {
     NoPlace(Duration),
 }
 
-/// Why a server does not serve any more. Another one may be started in its place.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Ended(String);
-
 /// A running metadata server.
 pub struct Server {
     inner: Rc<Inner>,
 }
 
 pub(crate) struct Inner {
-    pub name: String,
-    pub conf: Rc<RefCell<Config>>,
+    pub frame: Frame,
     pub rados: Rados,
     pub messenger: Rc<Messenger>,
-    auth: Rc<ServiceAuth>,
     metadata: BTreeMap<String, String>,
     map: RefCell<Rc<MdsMap>>,
     /// What the map says of this server; nothing before it is in one.
@@ -93,15 +63,10 @@ pub(crate) struct Inner {
     urgent: Notify,
     /// The state has changed, or the server has ended.
     changed: Notify,
-    ended: RefCell<Option<Ended>>,
+    /// Why it does not serve any more.
+    ended: RefCell<Option<String>>,
     rank: RefCell<Option<Rc<Rank>>>,
     pub began: Instant,
-}
-
-pub(crate) fn wall_clock() -> Utime {
-    Utime::from_duration(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
-    )
 }
 
 /// Passes on what the monitors send.
@@ -121,25 +86,16 @@ impl MonEvents for FromMon {
             MdsMapMsg::TYPE => match MdsMapMsg::decode(&message) {
                 Ok(m) => match MdsMap::from_bytes(&m.map) {
                     Ok(map) => s.take_map(map),
-                    Err(e) => tracing::warn!("mds.{}: a map cannot be read: {e}", s.name),
+                    Err(e) => tracing::warn!("mds.{}: a map cannot be read: {e}", s.frame.name),
                 },
-                Err(e) => tracing::warn!("mds.{}: a map cannot be read: {e}", s.name),
+                Err(e) => tracing::warn!("mds.{}: a map cannot be read: {e}", s.frame.name),
             },
             MdsBeacon::TYPE => {
                 if let Ok(m) = MdsBeacon::decode(&message) {
                     s.beacon_answered(m.seq);
                 }
             }
-            messages::Config::TYPE => {
-                if let Ok(config) = messages::Config::decode(&message) {
-                    let settings = config.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-                    for refused in s.conf.borrow_mut().set_from_mon(settings) {
-                        tracing::debug!("setting from the monitors: {refused}");
-                    }
-                    s.apply_auth_settings();
-                }
-            }
-            _ => {}
+            _ => drop(s.frame.configure(&message)),
         }
     }
 }
@@ -169,49 +125,38 @@ impl Server {
     /// Starts a server on the current `LocalSet`. When this returns, the monitors have it in their
     /// map.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::MDS, options.keyring)));
         let mut config = MonConfig::new(&options.cluster);
-        config.rotating = Some(keys.clone());
         // OSDs tell requests that they saw already by the name and number of the sender: each start
         // needs a name of its own.
         config.entity = EntityName::new(EntityType::MDS, i64::from(rand::random::<u32>()) + 1);
-        let nonce = config.nonce;
-        let mon = MonClient::new(config);
-        let auth = ServiceAuth::new(options.cluster.policy.clone(), keys);
+        let frame = Frame::new(options.conf, options.keyring, config);
+        frame.apply_auth_settings();
+        let mon = frame.mon.clone();
         let sessions = Rc::new(Sessions(RefCell::new(Weak::new())));
-        let messenger = Messenger::new(
-            MessengerConfig {
+        let policies = PolicySet::new(Policy::stateless_server())
+            .with(EntityType::CLIENT, Policy::stateful_server());
+        let (messenger, addr) = frame
+            .listen(
                 // Clients take the number for the rank.
-                name: EntityName::new(EntityType::MDS, 0),
-                nonce,
-                policies: PolicySet::new(Policy::stateless_server())
-                    .with(EntityType::CLIENT, Policy::stateful_server()),
-                limits: Limits { receive_unreleased: UNANSWERED_BYTES, ..Limits::default() },
-                server_auth: Some(auth.clone()),
-                client_auth: mon.auth().clone(),
-            },
-            sessions.clone(),
-        );
-        let addr = messenger.bind(options.ip, options.ports)?;
+                EntityName::new(EntityType::MDS, 0),
+                policies,
+                Limits { receive_unreleased: UNANSWERED_BYTES, ..Limits::default() },
+                sessions.clone(),
+                options.ip,
+                options.ports,
+            )
+            .map_err(daemon_frame::StartError::from)?;
         // The monitors take the address of their session for the server's, and so does the
         // blocklist.
         mon.messenger().set_addrs(messenger.addrs());
         let objecter = Objecter::new(mon.clone());
         let mut metadata = options.metadata;
-        for (key, value) in [
-            ("addr", addr.to_string()),
-            ("ceph_release", types::version::RELEASE.to_owned()),
-            ("ceph_version", types::version::LONG.to_owned()),
-            ("ceph_version_short", types::version::SHORT.to_owned()),
-        ] {
-            metadata.insert(key.to_owned(), value);
-        }
+        metadata.insert("addr".to_owned(), addr.to_string());
+        metadata.extend(version_facts());
         let inner = Rc::new(Inner {
-            name: options.cluster.name.id.clone(),
-            conf: options.conf,
+            frame,
             rados: Rados::over(mon.clone(), objecter),
             messenger,
-            auth,
             metadata,
             map: RefCell::new(Rc::new(MdsMap::default())),
             state: Cell::new(None),
@@ -227,13 +172,12 @@ impl Server {
             began: Instant::now(),
         });
         *sessions.0.borrow_mut() = Rc::downgrade(&inner);
-        inner.apply_auth_settings();
         mon.set_events(Rc::new(FromMon(Rc::downgrade(&inner))));
         for what in ["config", "osdmap", "mdsmap"] {
             mon.subscribe(what, 0, false);
         }
         let server = Server { inner };
-        mon.wait_ready(PATIENCE).await?;
+        mon.wait_ready(PATIENCE).await.map_err(daemon_frame::StartError::from)?;
         tokio::task::spawn_local(beacons(Rc::downgrade(&server.inner)));
         let placed = async {
             while server.inner.state.get().is_none() {
@@ -245,9 +189,11 @@ impl Server {
             Err(_) => Err(StartError::NoPlace(PATIENCE)),
         }
     }
+}
 
+impl Service for Server {
     /// Waits until the monitors have taken the server's place away, or it cannot go on.
-    pub async fn ended(&self) -> Ended {
+    async fn ended(&self) -> String {
         loop {
             let changed = self.inner.changed.notified();
             if let Some(why) = self.inner.ended.borrow().clone() {
@@ -257,21 +203,22 @@ impl Server {
         }
     }
 
-    /// Runs a command of the admin socket: (code, status, output).
-    pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        let answer = commands::run(&self.inner, &[json.to_owned()]).await;
-        let (code, status, output) = commands::parts(answer);
-        (code, status, output.to_vec())
+    async fn admin_command(&self, json: &str) -> AnswerParts {
+        parts(commands::run(&self.inner, &[json.to_owned()]).await)
     }
 
-    /// Stops: what is changed goes to its place at rest, and the server leaves the map.
-    pub async fn shutdown(&self) {
+    fn leave(&self) {
+        self.inner.leave();
+    }
+
+    /// Brings what is changed to its place at rest, and leaves the map.
+    async fn shutdown(&self) {
         if let Some(rank) = self.inner.rank()
             && !tokio::time::timeout(FLUSH_WITHIN, rank.flush()).await.unwrap_or(false)
         {
             tracing::warn!(
                 "mds.{}: the log is left as it is: only this server's successors can read it",
-                self.inner.name
+                self.inner.frame.name
             );
         }
         self.inner.leave();
@@ -293,7 +240,7 @@ async fn beacons(inner: Weak<Inner>) {
             return;
         }
         s.send_beacon();
-        let seconds = s.conf.borrow().f64("mds_beacon_interval");
+        let seconds = s.frame.conf.borrow().f64("mds_beacon_interval");
         let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(4));
         let _ = tokio::time::timeout(pause, s.urgent.notified()).await;
     }
@@ -347,16 +294,9 @@ impl Inner {
                 true => commands::run(&inner, &command.cmd).await,
                 false => Err(commands::denied()),
             };
-            let (result, status, output) = commands::parts(answer);
-            let mut message = CommandReply { result, status, output }.encode(conn.features());
-            message.tid = tid;
-            conn.send(message);
+            let (result, status, output) = parts(answer);
+            send(&conn, &CommandReply { result, status, output }, tid);
         });
-    }
-
-    fn apply_auth_settings(&self) {
-        let conf = self.conf.borrow();
-        self.auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
     }
 
     fn send_beacon(&self) {
@@ -374,11 +314,11 @@ impl Inner {
             gid: self.mon().global_id(),
             state: state.0,
             seq,
-            name: self.name.clone(),
+            name: self.frame.name.clone(),
             compat: state::compat(),
             metadata,
             features: types::features::SUPPORTED.0,
-            fs: self.conf.borrow().str("mds_join_fs"),
+            fs: self.frame.conf.borrow().str("mds_join_fs"),
             ..MdsBeacon::default()
         });
     }
@@ -420,7 +360,7 @@ impl Inner {
         self.map.replace(map.clone());
         let before = self.state.replace(Some(info.state));
         if before != Some(info.state) {
-            tracing::info!("mds.{}: rank {} {}", self.name, info.rank, info.state);
+            tracing::info!("mds.{}: rank {} {}", self.frame.name, info.rank, info.state);
         }
         if info.rank >= 0 && info.state != MdsState::STANDBY_REPLAY {
             match (info.rank, self.rank()) {
@@ -471,8 +411,8 @@ impl Inner {
 
     /// The server does not serve any more.
     pub fn end(&self, why: String) {
-        tracing::warn!("mds.{}: {why}", self.name);
-        self.ended.borrow_mut().get_or_insert(Ended(why));
+        tracing::warn!("mds.{}: {why}", self.frame.name);
+        self.ended.borrow_mut().get_or_insert(why);
         if let Some(rank) = self.rank() {
             rank.close();
         }
@@ -481,7 +421,7 @@ impl Inner {
 
     /// Closes everything.
     fn leave(&self) {
-        self.ended.borrow_mut().get_or_insert(Ended("the server was stopped".to_owned()));
+        self.ended.borrow_mut().get_or_insert("the server was stopped".to_owned());
         self.urgent.notify_one();
         if let Some(rank) = self.rank.take() {
             rank.close();

@@ -31,4 +31,4 @@ pub mod services;
 pub mod state;
 pub mod volumes;
 
-pub use server::{Manager, MgrConfig, MgrError};
+pub use server::Manager;

@@ -8,34 +8,31 @@ use crate::services::Registration;
 use crate::state::MgrState;
 use crate::volumes::Volumes;
 use auth::caps::{MgrCap, MgrOp, Perm};
-use auth::{RotatingKeyRing, ServiceAuth};
 use bytes::Bytes;
-use client::{ClusterConfig, MonClient, MonConfig, MonEvents, Objecter};
+use client::{MonClient, MonConfig, MonEvents, Objecter, wall_clock};
 use command::{Format, Refusal, Shape};
-use conf::Config;
+use daemon_frame::commands::{
+    AnswerParts, Counter, config_get, config_show, parts, perf_dump, perf_schema, version,
+};
+use daemon_frame::threads::Service;
+use daemon_frame::{Frame, Options, StartError, send, version_facts};
 use denc::Decode;
 use messages::{
     AnyMessage, Command, CommandReply, FsMapMsg, MgrCommand, MgrCommandReply, MgrConfigure,
     MgrMapMsg, MgrOpen, MgrReport, OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares,
     ServiceMapMsg,
 };
-use msgr::{
-    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
-    PolicySet, ReceiveGuard,
-};
+use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use pgmap::PingLimits;
 use pgmap::health::ScrubLimits;
 use promises::Tenants;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
-use types::{
-    EntityAddr, EntityName, EntityType, FsMap, MgrMap, OsdId, ServiceMap, ShardId, SpgId, Utime,
-};
+use types::{EntityAddr, EntityName, EntityType, FsMap, MgrMap, OsdId, ServiceMap, ShardId, SpgId};
 
 mod autoscale;
 mod balance;
@@ -58,33 +55,6 @@ const METRICS_PATIENCE: Duration = Duration::from_secs(3);
 /// The shortest pause between two times.
 const LIMITS_PAUSE: Duration = Duration::from_millis(5);
 
-/// How to start a manager.
-pub struct MgrConfig {
-    /// Who it is and where the monitors are.
-    pub cluster: ClusterConfig,
-    /// Its keyring's text, for services that have no rotating secret yet.
-    pub keyring: auth::Keyring,
-    /// Where it listens.
-    pub ip: IpAddr,
-    /// On the first free port of these.
-    pub ports: RangeInclusive<u16>,
-    /// Its configuration; the monitors' is added to it.
-    pub conf: Rc<RefCell<Config>>,
-    /// What `ceph mgr metadata` shows beside what the manager knows itself.
-    pub metadata: BTreeMap<String, String>,
-}
-
-/// Why a manager did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum MgrError {
-    /// No session with the monitors.
-    #[error("no session with the monitors")]
-    Mon(#[from] client::ClientError),
-    /// The socket.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-}
-
 /// A running manager.
 pub struct Manager {
     inner: Rc<Inner>,
@@ -102,21 +72,16 @@ enum Role {
 }
 
 struct Inner {
-    name: String,
+    frame: Frame,
     role: Cell<Role>,
     /// It is not the active one any more.
     replaced: Notify,
     ip: IpAddr,
-    conf: Rc<RefCell<Config>>,
-    mon: MonClient,
     objecter: Objecter,
     messenger: RefCell<Option<Rc<Messenger>>>,
-    auth: RefCell<Option<Rc<ServiceAuth>>>,
     state: RefCell<MgrState>,
     rbd: RefCell<Option<Rc<RbdSupport>>>,
     volumes: RefCell<Option<Rc<Volumes>>>,
-    /// Part of this manager's addresses.
-    nonce: u32,
     metadata: BTreeMap<String, String>,
     /// For the monitors, who describe our commands to clients.
     descriptions: Bytes,
@@ -148,12 +113,6 @@ struct Inner {
     stopping: Cell<bool>,
 }
 
-fn now() -> Utime {
-    Utime::from_duration(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
-    )
-}
-
 /// Passes on what the monitors send.
 struct FromMon(Weak<Inner>);
 
@@ -169,14 +128,7 @@ impl MonEvents for FromMon {
         let Some(m) = self.0.upgrade() else { return };
         m.objecter.handle_mon_message(&message);
         m.follow_map();
-        if message.msg_type == messages::Config::TYPE
-            && let Ok(config) = messages::Config::decode(&message)
-        {
-            let settings = config.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-            for refused in m.conf.borrow_mut().set_from_mon(settings) {
-                tracing::debug!("setting from the monitors: {refused}");
-            }
-            m.apply_auth_settings();
+        if m.frame.configure(&message) {
             m.apply_balancer_settings();
             m.tell_period();
             m.settings.notify_one();
@@ -185,16 +137,16 @@ impl MonEvents for FromMon {
             && let Ok(Ok(map)) =
                 ServiceMapMsg::decode(&message).map(|m| ServiceMap::from_bytes(&m.map.0))
         {
-            m.mon.got("servicemap", map.epoch.0.into());
+            m.frame.mon.got("servicemap", map.epoch.0.into());
             m.service_map.replace(Some(map.clone()));
             if m.role.get() != Role::Waits {
-                m.state.borrow_mut().services.learn(map, now());
+                m.state.borrow_mut().services.learn(map, wall_clock());
             }
         }
         if message.msg_type == FsMapMsg::TYPE
             && let Ok(Ok(map)) = FsMapMsg::decode(&message).map(|m| FsMap::from_bytes(&m.map.0))
         {
-            m.mon.got("fsmap", map.epoch.0.into());
+            m.frame.mon.got("fsmap", map.epoch.0.into());
             m.state.borrow_mut().handle_fs_map(map);
             m.follow_file_systems();
         }
@@ -204,7 +156,7 @@ impl MonEvents for FromMon {
         if message.msg_type == MgrMapMsg::TYPE
             && let Ok(Ok(map)) = MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0))
         {
-            m.mon.got("mgrmap", map.epoch.0.into());
+            m.frame.mon.got("mgrmap", map.epoch.0.into());
             if m.modules.replace(map.modules.clone()) != map.modules {
                 m.settings.notify_one();
             }
@@ -228,28 +180,23 @@ impl Dispatcher for Sessions {
 impl Manager {
     /// Starts a manager on the current `LocalSet`. When this returns it is known where it listens,
     /// and it serves as soon as the monitors choose it.
-    pub async fn start(config: MgrConfig) -> Result<Manager, MgrError> {
-        let keys = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::MGR, config.keyring)));
-        let mut mon_config = MonConfig::new(&config.cluster);
-        mon_config.rotating = Some(keys.clone());
-        let nonce = mon_config.nonce;
-        let mon = MonClient::new(mon_config);
+    pub async fn start(options: Options) -> Result<Manager, StartError> {
+        let mon_config = MonConfig::new(&options.cluster);
+        let frame = Frame::new(options.conf, options.keyring, mon_config);
+        frame.apply_auth_settings();
+        let mon = frame.mon.clone();
         let objecter = Objecter::new(mon.clone());
         let inner = Rc::new(Inner {
-            name: config.cluster.name.id.clone(),
+            frame,
             role: Cell::new(Role::Waits),
             replaced: Notify::new(),
-            ip: config.ip,
-            conf: config.conf,
-            mon: mon.clone(),
+            ip: options.ip,
             objecter,
             messenger: RefCell::new(None),
-            auth: RefCell::new(None),
             state: RefCell::new(MgrState::default()),
             rbd: RefCell::new(None),
             volumes: RefCell::new(None),
-            nonce,
-            metadata: metadata(config.ip, config.metadata),
+            metadata: metadata(options.ip, options.metadata),
             descriptions: Format::Json.json(&descriptions()),
             opened: RefCell::default(),
             told_period: Cell::new(0),
@@ -273,48 +220,45 @@ impl Manager {
         mon.subscribe("servicemap", 0, false);
         mon.subscribe("fsmap", 0, false);
         mon.wait_ready(Duration::from_secs(30)).await?;
-        let auth = ServiceAuth::new(config.cluster.policy.clone(), keys);
-        let messenger = Messenger::new(
-            MessengerConfig {
-                name: EntityName::new(EntityType::MGR, mon.global_id() as i64),
-                nonce,
-                policies: PolicySet::new(Policy::stateless_server()),
-                limits: Limits::default(),
-                server_auth: Some(auth.clone()),
-                client_auth: mon.auth().clone(),
-            },
+        let (messenger, _) = inner.frame.listen(
+            EntityName::new(EntityType::MGR, mon.global_id() as i64),
+            PolicySet::new(Policy::stateless_server()),
+            Limits::default(),
             Rc::new(Sessions(Rc::downgrade(&inner))),
-        );
-        messenger.bind(config.ip, config.ports)?;
+            options.ip,
+            options.ports,
+        )?;
         *inner.messenger.borrow_mut() = Some(messenger);
-        *inner.auth.borrow_mut() = Some(auth);
-        inner.apply_auth_settings();
         inner.follow_map();
         tokio::task::spawn_local(report(Rc::downgrade(&inner)));
         inner.news.notify_one();
         Ok(Manager { inner })
     }
+}
 
-    /// Runs a command of the admin socket or of `ceph tell mgr`: (code, status, output).
-    pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
+impl Service for Manager {
+    async fn admin_command(&self, json: &str) -> AnswerParts {
         let done = self.inner.tell(&[json.to_string()], &Bytes::new());
         let (answered, was_told) = tokio::sync::oneshot::channel();
         self.inner.finish(done, |a| drop(answered.send(a)));
         let stopped = || Err(Refusal::new(types::errno::Errno::EAGAIN, "the manager stops"));
-        let (code, status, data) = answer(was_told.await.unwrap_or_else(|_| stopped()));
-        (code, status, data.to_vec())
+        parts(was_told.await.unwrap_or_else(|_| stopped()))
     }
 
     /// Waits until another manager has taken this one's place. It has to be started anew to wait
     /// for it.
-    pub async fn replaced(&self) {
+    async fn ended(&self) -> String {
         while self.inner.role.get() != Role::Replaced {
             self.inner.replaced.notified().await;
         }
+        "another manager has its place".to_owned()
     }
 
-    /// Stops serving.
-    pub fn shutdown(&self) {
+    async fn shutdown(&self) {
+        self.leave();
+    }
+
+    fn leave(&self) {
         self.inner.stopping.set(true);
         self.inner.news.notify_one();
         self.inner.limits.notify_one();
@@ -329,7 +273,7 @@ impl Manager {
             volumes.shutdown();
         }
         self.inner.objecter.shutdown();
-        self.inner.mon.shutdown();
+        self.inner.frame.mon.shutdown();
     }
 }
 
@@ -348,7 +292,7 @@ async fn report(inner: Weak<Inner>) {
             // global id.
             m.send_beacon();
         }
-        let period = Duration::from_secs(m.conf.borrow().u64("mgr_tick_period"));
+        let period = Duration::from_secs(m.frame.conf.borrow().u64("mgr_tick_period"));
         tokio::time::sleep(DIGEST_PAUSE).await;
         let _ = tokio::time::timeout(period, m.news.notified()).await;
     }
@@ -388,8 +332,8 @@ async fn serve_metrics(inner: Weak<Inner>) {
         let Some(m) = inner.upgrade() else { return };
         let enabled = !m.stopping.get() && m.modules.borrow().contains(prometheus::MODULE);
         let (addr, port) = (
-            m.conf.borrow().str("mgr/prometheus/server_addr"),
-            m.conf.borrow().u64("mgr/prometheus/server_port"),
+            m.frame.conf.borrow().str("mgr/prometheus/server_addr"),
+            m.frame.conf.borrow().u64("mgr/prometheus/server_port"),
         );
         let mut failed = false;
         if !enabled || running.as_ref().is_some_and(|(a, p, _)| (a, *p) != (&addr, port)) {
@@ -443,7 +387,7 @@ async fn metrics(inner: Weak<Inner>) -> String {
     let ask = async |command: serde_json::Value| -> serde_json::Value {
         let asked = tokio::time::timeout(
             METRICS_PATIENCE,
-            m.mon.command(&command.to_string(), Bytes::new()),
+            m.frame.mon.command(&command.to_string(), Bytes::new()),
         )
         .await;
         let output = asked.ok().and_then(Result::ok).filter(|o| o.code == 0).map(|o| o.output);
@@ -462,7 +406,7 @@ async fn metrics(inner: Weak<Inner>) -> String {
     let mut out = Text::default();
     let state = m.state.borrow();
     m.take_health(&monitors.health);
-    prometheus::cluster::write(&state, &monitors, &m.name, &mut out);
+    prometheus::cluster::write(&state, &monitors, &m.frame.name, &mut out);
     prometheus::cluster::images(&images, &mut out);
     let mut seen = m.seen.borrow_mut();
     if let Some(map) = &state.osd_map {
@@ -475,7 +419,7 @@ async fn metrics(inner: Weak<Inner>) -> String {
 impl Inner {
     /// What the images did of the pools that an operator wants to see them of.
     async fn image_sums(&self) -> Vec<prometheus::cluster::ImageSums> {
-        let wanted = self.conf.borrow().str("mgr/prometheus/rbd_stats_pools");
+        let wanted = self.frame.conf.borrow().str("mgr/prometheus/rbd_stats_pools");
         let rbd = self.rbd.borrow().clone();
         let Some(rbd) = rbd.filter(|_| !wanted.is_empty()) else { return Vec::new() };
         let mut all = Vec::new();
@@ -499,7 +443,7 @@ impl Inner {
     /// Reads specifications if it is time to.
     fn read_specifications(self: &Rc<Self>) {
         let Some(resolver) = self.resolver.borrow().clone() else { return };
-        if !self.tenants.borrow_mut().due(now().as_secs_f64()) {
+        if !self.tenants.borrow_mut().due(wall_clock().as_secs_f64()) {
             return;
         }
         let weak = Rc::downgrade(self);
@@ -507,7 +451,7 @@ impl Inner {
             let read = resolver.read().await;
             let Some(m) = weak.upgrade() else { return };
             let resolved = read.inspect_err(|e| tracing::debug!("specifications: {e}")).ok();
-            if m.tenants.borrow_mut().take(resolved, now().as_secs_f64()) {
+            if m.tenants.borrow_mut().take(resolved, wall_clock().as_secs_f64()) {
                 m.limits.notify_one();
             }
         });
@@ -516,7 +460,7 @@ impl Inner {
     /// Tells OSDs their parts of limits and promises; whether there are none.
     fn split_limits(&self, rbd: &RbdSupport) -> bool {
         let mut ceilings = rbd.ceilings.borrow_mut();
-        let now = now().as_secs_f64();
+        let now = wall_clock().as_secs_f64();
         let mut told = ceilings.round(now, |pool| self.state.borrow().primaries(pool));
         let osds = self.osds.borrow();
         let mut tenants = self.tenants.borrow_mut();
@@ -555,7 +499,7 @@ impl Inner {
 
     fn wanted_reports(&self) -> MgrConfigure {
         MgrConfigure {
-            stats_period: self.conf.borrow().u64("mgr_stats_period") as u32,
+            stats_period: self.frame.conf.borrow().u64("mgr_stats_period") as u32,
             stats_threshold: 5,
         }
     }
@@ -574,20 +518,12 @@ impl Inner {
         }
     }
 
-    /// Takes over the options that the authentication server depends on.
-    fn apply_auth_settings(&self) {
-        let conf = self.conf.borrow();
-        if let Some(auth) = &*self.auth.borrow() {
-            auth.set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
-        }
-    }
-
     fn follow_map(&self) {
         let Some(map) = self.objecter.map() else { return };
         let mut state = self.state.borrow_mut();
         if map.epoch > state.epoch() {
             let up = map.osd_ids().into_iter().filter(|osd| map.is_up(*osd)).collect();
-            state.handle_osd_map(map, now());
+            state.handle_osd_map(map, wall_clock());
             drop(state);
             self.tenants.borrow_mut().map_changed(up);
             self.limits.notify_one();
@@ -600,7 +536,7 @@ impl Inner {
     fn send_digest(&self) {
         let Some(messenger) = self.messenger.borrow().clone() else { return };
         let mut state = self.state.borrow_mut();
-        let conf = self.conf.borrow();
+        let conf = self.frame.conf.borrow();
         state.scrub_limits = ScrubLimits {
             max_interval: conf.f64("osd_scrub_max_interval"),
             late: conf.f64("mon_warn_pg_not_scrubbed_ratio"),
@@ -616,18 +552,18 @@ impl Inner {
         state.ping_limits = PingLimits { slow, old: u32::try_from(grace * 60).unwrap_or(u32::MAX) };
         drop(conf);
         state.goals = self.goals();
-        let grace = self.conf.borrow().u64("mgr_service_beacon_grace");
-        state.services.prune(now(), Duration::from_secs(grace));
+        let grace = self.frame.conf.borrow().u64("mgr_service_beacon_grace");
+        state.services.prune(wall_clock(), Duration::from_secs(grace));
         {
-            let conf = self.conf.borrow();
+            let conf = self.frame.conf.borrow();
             state.telemetry = commands::telemetry::Settings::read(&conf);
             state.progress.on = conf.bool("mgr/progress/enabled");
         }
-        state.crash_recent = self.conf.borrow().u64("mgr/crash/warn_recent_interval");
-        state.refresh(now());
+        state.crash_recent = self.frame.conf.borrow().u64("mgr/crash/warn_recent_interval");
+        state.refresh(wall_clock());
         let mut message = state.digest_message();
-        message.gid = self.mon.global_id();
-        message.name = self.name.clone();
+        message.gid = self.frame.mon.global_id();
+        message.name = self.frame.name.clone();
         message.addrs = messenger.addrs();
         message.metadata = self.metadata.clone();
         message.commands = self.descriptions.clone();
@@ -638,7 +574,7 @@ impl Inner {
         if let Some(url) = &*self.metrics_url.borrow() {
             message.services.insert(prometheus::MODULE.to_owned(), url.clone());
         }
-        self.mon.send_payload(&message);
+        self.frame.mon.send_payload(&message);
     }
 
     fn handle(self: &Rc<Self>, conn: &Rc<Connection>, message: &Message) {
@@ -656,13 +592,16 @@ impl Inner {
         }
         match any {
             AnyMessage::OsdStatsReport(r) => {
-                if self.is_osd(conn, r.osd) && self.state.borrow_mut().handle_report(&r, now()) {
+                if self.is_osd(conn, r.osd)
+                    && self.state.borrow_mut().handle_report(&r, wall_clock())
+                {
                     if let Some(rbd) = &*self.rbd.borrow() {
                         rbd.perf.borrow_mut().handle_report(&r.images);
                     }
                     if let Ok(seen) = QosSeen::from_bytes(&r.qos) {
-                        let most = self.conf.borrow().u64("mgr/prometheus/qos_tenants") as usize;
-                        self.seen.borrow_mut().take(r.osd, seen, most, now().as_secs_f64());
+                        let most =
+                            self.frame.conf.borrow().u64("mgr/prometheus/qos_tenants") as usize;
+                        self.seen.borrow_mut().take(r.osd, seen, most, wall_clock().as_secs_f64());
                     }
                     self.news.notify_one();
                 }
@@ -671,7 +610,7 @@ impl Inner {
                 if self.is_osd(conn, d.osd)
                     && let Some(rbd) = &*self.rbd.borrow()
                 {
-                    let now = now().as_secs_f64();
+                    let now = wall_clock().as_secs_f64();
                     let images = rbd.ceilings.borrow_mut().handle_demand(d.osd, &d.images, now);
                     let tenants = self.tenants.borrow_mut().handle_demand(d.osd, &d.tenants, now);
                     if images || tenants {
@@ -690,7 +629,7 @@ impl Inner {
                 opened.push(conn.clone());
             }
             AnyMessage::MgrReport(m) if is_mds(conn, &m.daemon_name) => {
-                if let Err(e) = self.state.borrow_mut().counters.report(&m, now()) {
+                if let Err(e) = self.state.borrow_mut().counters.report(&m, wall_clock()) {
                     tracing::warn!("a report of {} cannot be read: {e}", conn.peer_name());
                 }
             }
@@ -698,7 +637,7 @@ impl Inner {
             AnyMessage::MgrClose(m) => {
                 let gid = gid_of(conn);
                 let mut state = self.state.borrow_mut();
-                state.services.close(&m.service_name, &m.daemon_name, gid, now());
+                state.services.close(&m.service_name, &m.daemon_name, gid, wall_clock());
                 self.news.notify_one();
                 // The client waits for it to come back.
                 send(conn, &m, 0);
@@ -707,14 +646,14 @@ impl Inner {
                 let (tid, conn) = (message.tid, conn.clone());
                 let caller = Caller::of(&conn);
                 self.serve_command(&caller, c, move |a| {
-                    let (result, status, output) = answer(a);
+                    let (result, status, output) = parts(a);
                     send(&conn, &MgrCommandReply { result, status, output }, tid);
                 });
             }
             AnyMessage::Command(c) => {
                 let (tid, conn) = (message.tid, conn.clone());
                 self.finish(self.tell_from(&conn, &c), move |a| {
-                    let (result, status, output) = answer(a);
+                    let (result, status, output) = parts(a);
                     send(&conn, &CommandReply { result, status, output }, tid);
                 });
             }
@@ -742,7 +681,7 @@ impl Inner {
             metadata,
             status,
         };
-        match self.state.borrow_mut().services.register(&registration, now()) {
+        match self.state.borrow_mut().services.register(&registration, wall_clock()) {
             Ok(()) => self.news.notify_one(),
             Err(e) => tracing::warn!("{} cannot register: {e}", conn.peer_name()),
         }
@@ -756,7 +695,7 @@ impl Inner {
             gid_of(conn),
             m.daemon_status.as_ref(),
             m.task_status.as_ref(),
-            now(),
+            wall_clock(),
         );
         if known && state.services.unsaved().is_some() {
             self.news.notify_one();
@@ -773,11 +712,11 @@ impl Inner {
         let (weak, tid) = (Rc::downgrade(self), message.tid);
         let reply = move |a| {
             let Some(m) = weak.upgrade() else { return };
-            let (result, status, output) = answer(a);
+            let (result, status, output) = parts(a);
             let reply = MgrCommandReply { result, status, output };
             let mut message = reply.encode(types::features::SUPPORTED);
             message.tid = tid;
-            m.mon.send(message);
+            m.frame.mon.send(message);
         };
         if !self.serves() {
             let refusal =
@@ -824,12 +763,12 @@ impl Inner {
                 tokio::task::spawn_local(async move { reply(keep(weak, kept).await) });
             }
             Ok(Done::Order(ordered)) => {
-                let mon = self.mon.clone();
+                let mon = self.frame.mon.clone();
                 let carry_out = async move { reply(balance::carry_out(&mon, ordered).await) };
                 tokio::task::spawn_local(carry_out);
             }
             Ok(Done::AskMon(_) | Done::Scrub(_) | Done::Force(_)) => {
-                let mon = self.mon.clone();
+                let mon = self.frame.mon.clone();
                 tokio::task::spawn_local(async move { reply(ask(&mon, done).await) });
             }
         }
@@ -841,9 +780,10 @@ impl Inner {
         if args.prefix() == "get_command_descriptions" {
             return Ok(Done::Answered(command::Reply::data(Format::Json.json(&descriptions()))));
         }
-        let done = commands::run(&self.state.borrow(), &c.cmd, &c.input, now(), |entry, args| {
-            caller.may(entry, args)
-        });
+        let done =
+            commands::run(&self.state.borrow(), &c.cmd, &c.input, wall_clock(), |entry, args| {
+                caller.may(entry, args)
+            });
         self.instruct(done?)
     }
 
@@ -852,7 +792,7 @@ impl Inner {
         if !matches!(done, Done::Scrub(_) | Done::Force(_)) {
             return Ok(done);
         }
-        let Some(fsid) = self.mon.fsid() else {
+        let Some(fsid) = self.frame.mon.fsid() else {
             return Err(Refusal::new(
                 types::errno::Errno::EAGAIN,
                 "the manager does not know its cluster yet",
@@ -951,7 +891,7 @@ impl Inner {
         if let Err(refusal) = commands::check(&args, |entry, args| caller.may(entry, args)) {
             return Some(Err(refusal));
         }
-        let mon = self.mon.clone();
+        let mon = self.frame.mon.clone();
         let monitors = Box::new(move |command| {
             let mon = mon.clone();
             let later: commands::fs::Later =
@@ -969,7 +909,7 @@ impl Inner {
             volumes: self.volumes.borrow().clone(),
             crashes: state.crashes.list(true).into_iter().cloned().collect(),
             telemetry: state.telemetry.clone(),
-            now: now(),
+            now: wall_clock(),
         })))
     }
 
@@ -1001,8 +941,7 @@ impl Inner {
         })
     }
 
-    /// What the manager keeps: names, numbers, and what they are.
-    fn counters(&self) -> [(&'static str, u64, &'static str); 5] {
+    fn counters(&self) -> [Counter; 5] {
         let state = self.state.borrow();
         let daemons: usize = state.services.map().services.values().map(|s| s.daemons.len()).sum();
         [
@@ -1016,6 +955,7 @@ impl Inner {
             ("num_service_daemons", daemons as u64, "Daemons that registered as a service"),
             ("digest_version", state.digest.version, "Digests that were made"),
         ]
+        .map(|(name, value, help)| Counter { name, help, grows: false, value })
     }
 
     fn tell_now(
@@ -1025,43 +965,18 @@ impl Inner {
         input: &Bytes,
     ) -> Result<Done, Refusal> {
         let format = Format::of(args);
-        let conf = self.conf.borrow();
+        let conf = self.frame.conf.borrow();
         let value = match args.prefix() {
-            "version" => {
-                serde_json::json!({"version": types::version::SHORT, "release": types::version::RELEASE, "release_type": "stable"})
-            }
-            "config show" => conf::schema::all()
-                .iter()
-                .map(|o| (o.name.to_string(), conf.str(o.name).into()))
-                .collect::<serde_json::Map<_, _>>()
-                .into(),
+            "version" => version(),
+            "config show" => config_show(&conf),
             "config diff" => conf
                 .changed()
                 .map(|(n, _, v)| (n.to_string(), v.into()))
                 .collect::<serde_json::Map<_, _>>()
                 .into(),
-            "config get" => {
-                let name = args.req("var");
-                let (value, _) = conf
-                    .lookup(name)
-                    .map_err(|e| Refusal::new(types::errno::Errno::ENOENT, e.to_string()))?;
-                serde_json::json!({name: value.to_string()})
-            }
-            "perf dump" | "perf schema" => {
-                let counters = self.counters();
-                let schema = |help: &str| {
-                    serde_json::json!({
-                        "type": 2, "metric_type": "gauge", "value_type": "integer",
-                        "description": help, "nick": "", "priority": 5, "units": "none",
-                    })
-                };
-                let value = |v: u64, help: &str| match args.prefix() {
-                    "perf dump" => v.into(),
-                    _ => schema(help),
-                };
-                let all = counters.iter().map(|(n, v, help)| (n.to_string(), value(*v, help)));
-                serde_json::json!({"mgr": all.collect::<serde_json::Map<_, _>>()})
-            }
+            "config get" => config_get(&conf, args.req("var"))?,
+            "perf dump" => perf_dump("mgr", &self.counters()),
+            "perf schema" => perf_schema("mgr", &self.counters()),
             "objecter_requests" => {
                 client::requests_json(self.state.borrow().epoch(), &self.objecter.in_flight())
             }
@@ -1077,7 +992,8 @@ impl Inner {
                 .into(),
             _ => {
                 drop(conf);
-                let done = commands::run(&self.state.borrow(), pieces, input, now(), |_, _| true)?;
+                let done =
+                    commands::run(&self.state.borrow(), pieces, input, wall_clock(), |_, _| true)?;
                 return self.instruct(done);
             }
         };
@@ -1167,12 +1083,6 @@ fn gid_of(conn: &Connection) -> u64 {
     u64::try_from(conn.peer_name().num).unwrap_or_default()
 }
 
-fn send(conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
-    let mut message = payload.encode(conn.features());
-    message.tid = tid;
-    conn.send(message);
-}
-
 /// What the giver of a command may do, and where it is.
 #[derive(Clone)]
 struct Caller {
@@ -1216,21 +1126,8 @@ fn caps_of(conn: &Connection) -> MgrCap {
     caps.text.parse().unwrap_or_default()
 }
 
-fn answer(a: commands::Answer) -> (i32, String, Bytes) {
-    match a {
-        Ok(r) => (0, r.status, r.data),
-        Err(r) => (-r.errno.0, r.message, r.data),
-    }
-}
-
 fn metadata(ip: IpAddr, mut facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    for (key, value) in [
-        ("addr", ip.to_string()),
-        ("ceph_release", types::version::RELEASE.to_string()),
-        ("ceph_version", types::version::LONG.to_string()),
-        ("ceph_version_short", types::version::SHORT.to_string()),
-    ] {
-        facts.insert(key.to_string(), value);
-    }
+    facts.insert("addr".to_owned(), ip.to_string());
+    facts.extend(version_facts());
     facts
 }

@@ -14,8 +14,6 @@
 pub use command;
 pub mod commands;
 pub mod config_db;
-pub mod device;
-pub mod host;
 mod lag;
 pub mod mds_map;
 pub mod mgr_map;

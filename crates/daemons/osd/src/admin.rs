@@ -2,14 +2,15 @@
 
 use crate::admin_collect::{self, ScrubPurgedSnaps};
 use crate::admin_unfound::MarkUnfoundLost;
-use crate::clock::wall_now;
 use crate::core::Core;
 use crate::shard::{NumPgs, Shard};
 use crate::shard_admin::{self, Asked, Bench, Compact, DumpQos, reply};
 use crate::{admin_query, admin_unfound};
+use client::wall_clock;
 use command::{Args, Command, Format, Refusal, Reply, Shape, Signature, descriptions, flags};
 use conf::Config;
 use conf::effective::Source;
+use daemon_frame::commands::{self, AnswerParts, parts};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -172,16 +173,10 @@ commands! {
         "rw", Run::Bench;
 }
 
-/// Return code, status, output.
-pub type Answer = (i32, String, Vec<u8>);
-
 impl Admin {
     /// Runs a command, a JSON object with `prefix`.
-    pub async fn run(&self, json: &str) -> Answer {
-        match self.try_run(json).await {
-            Ok(r) => (0, r.status, r.data.to_vec()),
-            Err(r) => (r.errno.as_result(), r.message, r.data.to_vec()),
-        }
+    pub async fn run(&self, json: &str) -> AnswerParts {
+        parts(self.try_run(json).await)
     }
 
     async fn try_run(&self, json: &str) -> Result<Reply, Refusal> {
@@ -298,14 +293,7 @@ fn git_version(_: &Admin, args: &Args) -> Result<Reply, Refusal> {
 }
 
 fn config_show(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let c = a.conf.borrow();
-    let all: Map<String, Value> = conf::schema::all()
-        .into_iter()
-        .filter_map(|o| {
-            Some((o.name.to_owned(), Value::from(c.lookup(o.name).ok()?.0.to_string())))
-        })
-        .collect();
-    reply(args, Value::Object(all))
+    reply(args, commands::config_show(&a.conf.borrow()))
 }
 
 fn config_diff(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
@@ -328,9 +316,7 @@ fn unknown(e: conf::ConfError) -> Refusal {
 }
 
 fn config_get(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
-    let name = args.req("var");
-    let (value, _) = a.conf.borrow().lookup(name).map_err(unknown)?;
-    reply(args, json!({name: value.to_string()}))
+    reply(args, commands::config_get(&a.conf.borrow(), args.req("var"))?)
 }
 
 /// Refuses reservations that are more than an OSD has, with what holds already.
@@ -391,7 +377,7 @@ fn dump_osd_network(a: &Admin, args: &Args) -> Result<Reply, Refusal> {
         (None, ms) => (ms * 1000.0) as u64,
     };
     let stale = u32::try_from(conf.u64("osd_heartbeat_stale")).unwrap_or(u32::MAX);
-    let now = wall_now();
+    let now = wall_clock();
     // A peer is pinged in the front network only if that is another one.
     let networks = |(to, t): (OsdId, PingTimes)| {
         let front = (t.front_pingtime != U32x3::default()).then_some((

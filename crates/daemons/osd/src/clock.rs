@@ -2,8 +2,6 @@
 
 use pg::Steady;
 use std::cell::Cell;
-use std::time::SystemTime;
-use types::Utime;
 
 /// What the clock shows. It never steps, and goes on while the machine sleeps (`CLOCK_BOOTTIME`):
 /// an OSD that was suspended must not take an old lease for a present one.
@@ -13,13 +11,6 @@ pub fn steady_now() -> Steady {
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut t) } != 0;
     assert!(!failed, "Linux has had this clock since 2.6.39");
     Steady(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
-}
-
-/// The wall clock.
-pub fn wall_now() -> Utime {
-    Utime::from_duration(
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
-    )
 }
 
 thread_local! {

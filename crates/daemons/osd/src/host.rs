@@ -6,7 +6,6 @@
 
 use crate::backoffs::Backoffs;
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
-use crate::clock::wall_now;
 use crate::clones::{Clones, ROW};
 use crate::collections::{
     META_KEY, coll_of, join_into, push_chunk, put_rows, split_off, window_of,
@@ -24,6 +23,7 @@ use crate::trims::{Pace, Trimmer};
 use crate::waits::{Reason, Waiter, Waits};
 use admission::work::{Background, Kind, ReadObject, Rebuild, Work};
 use bytes::Bytes;
+use client::wall_clock;
 use objops::coded::ShardChange;
 use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
@@ -243,7 +243,7 @@ impl PgHost {
             let Some(event) = self.events.borrow_mut().pop_front() else { break };
             let mut st = self.st.borrow_mut();
             st.pg.set_clock(crate::clock::steady_now());
-            st.pg.handle(event, wall_now());
+            st.pg.handle(event, wall_clock());
         }
         self.pumping.set(false);
         self.tell_recovering();

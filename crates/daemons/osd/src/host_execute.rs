@@ -10,7 +10,6 @@
 //! asks whether that is over ([`Attempt::holds`]): then the next interval has the request.
 
 use crate::client_op::{ClientOp, Outcome, Versions};
-use crate::clock::wall_now;
 use crate::gate::Head;
 use crate::host::{Completion, Context, PgHost};
 use crate::host_coded::Gathered;
@@ -20,6 +19,7 @@ use crate::settings::Settings;
 use crate::tracker::Stage;
 use crate::waits::{Reason, Waiter};
 use bytes::Bytes;
+use client::wall_clock;
 use objops::object::{At, ObjectState, SnapSet, SnapSetExt};
 use objops::seal::{SealArgs, error_entry};
 use objops::txn::Mutations;
@@ -277,7 +277,7 @@ impl<'a> Attempt<'a> {
         let clone = self.clone_named(&head).await?;
         let target = clone.as_ref().unwrap_or(&head.state);
         let snapc = self.check(&head, target)?;
-        let now = wall_now();
+        let now = wall_clock();
         let origin = self.origin(&head, now);
         let removed = |s| self.map.snap_removed(self.host.pgid.pool, s);
         let watch = WatchEnv {

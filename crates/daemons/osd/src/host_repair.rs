@@ -40,7 +40,7 @@ impl PgHost {
             // Not through the queue of events: the caller goes by what the machine says now.
             self.st.borrow_mut().pg.handle(
                 Event::ObjectDamaged { oid: oid.clone(), version: info.version },
-                crate::clock::wall_now(),
+                client::wall_clock(),
             );
             self.pump();
             if self.with_pg(|pg| pg.must_wait(&oid, false)) {

@@ -9,7 +9,6 @@
 //! waits in the scheduler behind everything that is more important.
 
 use crate::client_op::Slot;
-use crate::clock::wall_now;
 use crate::collections::is_own_key;
 use crate::core::Core;
 use crate::host::PgHost;
@@ -19,6 +18,7 @@ use crate::waits::Reason;
 use admission::meter::Receipt;
 use admission::work::Kind;
 use bytes::{Bytes, BytesMut};
+use client::wall_clock;
 use denc::crc::{Sum, crc32c};
 use denc::{Encode, Features};
 use pg::scrub::shards::{FOLD_BYTES, fold};
@@ -53,7 +53,7 @@ fn draw(pgid: SpgId, stamp: types::Utime) -> [f64; 2] {
 
 /// Hour and day of the week, where this process is.
 fn local_time() -> (u32, u32) {
-    let seconds = libc::time_t::from(wall_now().sec);
+    let seconds = libc::time_t::from(wall_clock().sec);
     // SAFETY: all-zero bytes are a `tm` (numbers, and a pointer that may be null).
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both point to valid memory of their types, which is not shared.
@@ -157,7 +157,7 @@ impl Core {
         let history = host.with_pg(|pg| {
             (!pg.info().removing && (!pg.is_primary() || pg.is_clean())).then(|| pg.info().history)
         });
-        history.map_or(0.0, |h| scrub_schedule::lateness(wall_now(), &h, &rules))
+        history.map_or(0.0, |h| scrub_schedule::lateness(wall_clock(), &h, &rules))
     }
 
     /// How many scrubs this OSD takes part in now.
@@ -169,7 +169,7 @@ impl Core {
     /// What is due: what is late first, the latest before others, and then what has waited longest.
     fn due_scrubs(&self, s: &ScrubSettings) -> Vec<(SpgId, ScrubKind)> {
         let Some(map) = self.map() else { return Vec::new() };
-        let now = wall_now();
+        let now = wall_clock();
         let mut due = Vec::new();
         for host in self.hosts() {
             let Some((history, pgid)) = host.with_pg(|pg| {

@@ -4,10 +4,10 @@
 //! ordered by their reversed hashes: a split cuts a range and moves no object. Where copies have
 //! positions, each position has a space of its own. See `docs/decisions/0010-pg-num.md`.
 
-use crate::clock::wall_now;
 use crate::core::Core;
 use crate::host::PgHost;
 use crate::waits::Reason;
+use client::wall_clock;
 use pg::{Event, MapRef, Pg};
 use std::cell::RefMut;
 use std::collections::BTreeMap;
@@ -38,8 +38,9 @@ impl Core {
                 (Some(host), _) => host,
                 (None, Some(source)) => {
                     let conf = self.settings().pg.clone();
-                    let remains = source
-                        .with_pg(|pg| Pg::remains(self.whoami, target.pgid, pg, conf, wall_now()));
+                    let remains = source.with_pg(|pg| {
+                        Pg::remains(self.whoami, target.pgid, pg, conf, wall_clock())
+                    });
                     self.add_loaded(remains, Default::default())
                 }
                 (None, None) => continue,
@@ -50,7 +51,7 @@ impl Core {
                 let mut parts: Vec<RefMut<'_, _>> =
                     sources.iter().map(|s| s.st.borrow_mut()).collect();
                 let mut parts: Vec<&mut Pg> = parts.iter_mut().map(|st| &mut st.pg).collect();
-                host.st.borrow_mut().pg.join(&mut parts, map, wall_now());
+                host.st.borrow_mut().pg.join(&mut parts, map, wall_clock());
             }
             let usable = host.with_pg(|pg| !pg.info().removing);
             tracing::info!(osd = self.whoami.0, pg = %target, of = sources.len() + 1, usable, epoch = map.epoch().0, "joined");
@@ -64,7 +65,7 @@ impl Core {
             host.handle(Event::AdvanceMap(map.clone()));
             return Vec::new();
         }
-        let children = host.st.borrow_mut().pg.split(map, wall_now());
+        let children = host.st.borrow_mut().pg.split(map, wall_clock());
         tracing::info!(osd = self.whoami.0, pg = %host.pgid, into = children.len() + 1, epoch = map.epoch().0, "split");
         // The transaction of the whole comes first.
         host.pump();

@@ -2,11 +2,11 @@
 //! world.
 
 use crate::client_op::{ClientOp, ReplySink};
-use crate::clock::wall_now;
 use crate::core::Core;
 use crate::gate::{Head, Mode};
 use crate::host::{Completion, Context, Job, PgHost};
 use bytes::Bytes;
+use client::wall_clock;
 use objops::OI_ATTR;
 use objops::code::{OpArgs, OpCode};
 use objops::object::{ObjectState, encode_attr};
@@ -258,7 +258,7 @@ impl PgHost {
             prior_version: state.oi.prior_version,
             user_version: 0,
             reqid: ReqId::default(),
-            mtime: wall_now(),
+            mtime: wall_clock(),
             return_code: 0,
             snaps: Vec::new(),
             op_returns: Vec::new(),

@@ -1,7 +1,7 @@
 //! What an OSD reports of itself and of the PGs that it leads.
 
-use crate::clock::wall_now;
 use crate::core::Core;
+use client::wall_clock;
 use pg::machine::PgStatus;
 use pg::{Pg, StatSum};
 use types::{
@@ -84,12 +84,12 @@ pub fn pg_stat(pg: &Pg, reads: &StatSum, seq: u64) -> PgStat {
         reported_seq: seq,
         reported_epoch: s.epoch,
         state: PgState(s.state.0),
-        last_fresh: wall_now(),
+        last_fresh: wall_clock(),
         last_change: s.times.change,
         last_active: s.times.active,
         last_peered: s.times.peered,
         last_clean: s.times.clean,
-        last_unstale: wall_now(),
+        last_unstale: wall_clock(),
         last_undegraded: s.times.undegraded,
         last_fullsized: s.times.fullsized,
         last_became_active: s.times.became_active,

@@ -4,22 +4,17 @@ use crate::home::{self, ClusterFile, Home, OsdEntry};
 use anyhow::{Context, Result, bail};
 use auth::{AuthName, CryptoKey, EntityAuth, Keyring};
 use bytes::Bytes;
-use client::{MonClient, MonConfig};
+use client::{MonClient, MonConfig, wall_clock};
 use conf::Config;
 use conf::effective::Source;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use types::{EntityAddr, EntityAddrVec, EntityType, Fsid, Utime};
+use std::time::Duration;
+use types::{EntityAddr, EntityAddrVec, EntityType, Fsid};
 
 /// How long a running monitor has for one command.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Wall clock time.
-pub fn now() -> Utime {
-    Utime::from_duration(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
 
 /// `client.admin`.
 pub fn admin() -> AuthName {
@@ -32,7 +27,7 @@ pub fn manager(name: &str) -> AuthName {
 }
 
 fn new_key() -> CryptoKey {
-    CryptoKey::generate(now(), &mut rand::rng())
+    CryptoKey::generate(wall_clock(), &mut rand::rng())
 }
 
 fn entity(caps: &[(&str, &str)]) -> EntityAuth {
@@ -117,7 +112,7 @@ pub fn cluster(home: &Home, new: &NewCluster) -> Result<(ClusterFile, CryptoKey)
         keyring,
         crush: None,
         config: BTreeMap::new(),
-        now: now(),
+        now: wall_clock(),
     };
     for (i, (name, _)) in new.mons.iter().enumerate() {
         if i > 0 && !new.others_here {
@@ -272,7 +267,7 @@ pub async fn place_osd(
     let name = AuthName::new(EntityType::OSD, entry.id.to_string());
     let dir = format!("osd.{}", entry.id);
     let weight = weight.unwrap_or(entry.size as f64 / (1u64 << 40) as f64);
-    let here = mon::host::hostname();
+    let here = daemon_frame::host::hostname();
     let host = host
         .unwrap_or(&here)
         .trim()

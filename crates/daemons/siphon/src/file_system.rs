@@ -3,10 +3,11 @@
 
 use crate::bootstrap;
 use crate::home::{self, ClusterFile};
-use crate::roles::{self, Threads};
+use crate::roles;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use client::MonClient;
+use daemon_frame::threads::Threads;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,11 +4,11 @@
 use crate::bootstrap;
 use crate::cli;
 use crate::home;
-use crate::roles::{Daemon, Stop, Threads};
 use crate::up;
 use anyhow::{Context, Result, bail};
 use auth::AuthName;
 use client::{ClusterConfig, Rados, SharedMap};
+use daemon_frame::threads::{Daemon, Stop, Threads};
 use rand::RngExt;
 use s3_gateway::{Certificates, Gateway, Options};
 use s3_layout::Layout;

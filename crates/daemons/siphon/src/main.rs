@@ -1,6 +1,5 @@
 //! The `siphon` binary: one command for a whole cluster, one role a process, and tools.
 
-mod admin_socket;
 mod bootstrap;
 mod cli;
 mod compatibility;

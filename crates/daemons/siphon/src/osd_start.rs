@@ -66,9 +66,9 @@ pub async fn start(
     if !device.exists() {
         bail!("{} is missing: the store of osd.{} must be there", device.display(), entry.id);
     }
-    let mut metadata = mon::host::facts();
+    let mut metadata = daemon_frame::host::facts();
     metadata.insert("osd_data".into(), dir.join(format!("osd.{}", entry.id)).display().to_string());
-    metadata.extend(mon::device::store_facts(&device));
+    metadata.extend(daemon_frame::device::store_facts(&device));
     metadata.insert("siphon_store_path".into(), device.display().to_string());
     let handle = osd::start(OsdConfig {
         id: OsdId(entry.id),

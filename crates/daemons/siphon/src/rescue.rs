@@ -1,6 +1,5 @@
 //! `siphon rescue`: a monitor goes on alone when the others are lost for good.
 
-use crate::bootstrap;
 use crate::cli::Rescue;
 use crate::home::{self, DaemonLock};
 use crate::store_tool;
@@ -30,7 +29,7 @@ pub fn run(args: Rescue) -> Result<()> {
     if !args.yes_i_really_mean_it {
         bail!("nothing was changed: --yes-i-really-mean-it does it");
     }
-    let backup = survivor.rescue(bootstrap::now())?;
+    let backup = survivor.rescue(client::wall_clock())?;
     announce(&dir, &args.mon.name, &backup);
     Ok(())
 }
@@ -58,7 +57,7 @@ async fn learn_maps(survivor: &mut mon::Survivor, device: &Path) -> Result<()> {
                 own.whoami, own.current
             )
         })?;
-        survivor.learn_osd_map(&map, bootstrap::now())?;
+        survivor.learn_osd_map(&map, client::wall_clock())?;
     }
     store.close().await?;
     Ok(())

@@ -1,6 +1,5 @@
 //! Daemons on threads: how one role is started and stopped, alone or beside others.
 
-use crate::admin_socket::{AdminSocket, Handler};
 use crate::bootstrap;
 use crate::cli::{MdsRole, MgrRole, MonRole, OsdRole};
 use crate::home::{self, ClusterFile, DaemonLock, OsdEntry};
@@ -8,114 +7,23 @@ use crate::osd_start;
 use crate::up;
 use anyhow::{Context, Result, bail};
 use auth::{AuthName, Keyring};
+use bytes::Bytes;
 use client::ClusterConfig;
 use conf::Config;
+use daemon_frame::threads::{self, Daemon, Stop, Threads};
+use daemon_frame::{AdminSocket, Handler};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::mpsc;
 use types::{EntityAddr, EntityAddrVec, EntityType};
 
 /// First port of OSDs and managers, and how many are tried.
 const PORTS: std::ops::RangeInclusive<u16> = 6800..=7568;
-
-/// The signal to stop, shared by all threads.
-#[derive(Clone)]
-pub struct Stop(Arc<watch::Sender<bool>>);
-
-impl Stop {
-    /// Not given yet.
-    pub fn new() -> Stop {
-        Stop(Arc::new(watch::Sender::new(false)))
-    }
-
-    /// Gives it.
-    pub fn stop(&self) {
-        self.0.send_replace(true);
-    }
-
-    /// Waits for it.
-    pub async fn stopped(&self) {
-        let mut r = self.0.subscribe();
-        let _ = r.wait_for(|s| *s).await;
-    }
-}
-
-/// What a thread runs: it gets the signal to stop, and says through the sender that it serves.
-pub type Daemon =
-    Box<dyn FnOnce(Stop, oneshot::Sender<()>) -> Pin<Box<dyn Future<Output = Result<()>>>> + Send>;
-
-/// The daemons' threads. Dropping this stops and joins them.
-pub struct Threads {
-    stop: Stop,
-    handles: Vec<std::thread::JoinHandle<()>>,
-    failures: (mpsc::UnboundedSender<anyhow::Error>, mpsc::UnboundedReceiver<anyhow::Error>),
-}
-
-impl Threads {
-    /// No threads yet.
-    pub fn new(stop: Stop) -> Threads {
-        Threads { stop, handles: vec![], failures: mpsc::unbounded_channel() }
-    }
-
-    /// Starts a daemon on a thread of its own. The future is done when it serves, or fails with why
-    /// not.
-    pub fn spawn(
-        &mut self,
-        name: &str,
-        daemon: Daemon,
-    ) -> impl Future<Output = Result<()>> + use<> {
-        let (ready, serving) = oneshot::channel();
-        let (failed, failure) = oneshot::channel();
-        let (stop, failures, label) =
-            (self.stop.clone(), self.failures.0.clone(), name.to_string());
-        let spawned = std::thread::Builder::new().name(name.to_string()).spawn(move || {
-            let result = (|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                tokio::task::LocalSet::new().block_on(&runtime, daemon(stop, ready))
-            })();
-            if let Err(e) = result {
-                let e = e.context(label);
-                if let Err(e) = failed.send(e) {
-                    // The start is not waited for any more: it failed while it served.
-                    let _ = failures.send(e);
-                }
-            }
-        });
-        let spawned = spawned.map(|h| self.handles.push(h));
-        async move {
-            spawned?;
-            match serving.await {
-                Ok(()) => Ok(()),
-                Err(_) => Err(failure
-                    .await
-                    .unwrap_or_else(|_| anyhow::anyhow!("a daemon ended before it served"))),
-            }
-        }
-    }
-
-    /// Waits for a daemon that fails while it serves.
-    pub async fn failed(&mut self) -> Result<()> {
-        match self.failures.1.recv().await {
-            Some(e) => Err(e),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Threads {
-    fn drop(&mut self) {
-        self.stop.stop();
-        for h in self.handles.drain(..) {
-            let _ = h.join();
-        }
-    }
-}
 
 /// The OSDs of each shard thread, dealt out in turn.
 pub fn spread(osds: &[OsdEntry], shards: usize) -> Vec<Vec<OsdEntry>> {
@@ -191,52 +99,31 @@ pub fn mon_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daem
     })
 }
 
+/// What a daemon without data of its own starts with.
+fn options(
+    dir: &Path,
+    cluster: &ClusterFile,
+    name: AuthName,
+    daemon: &str,
+) -> Result<daemon_frame::Options> {
+    Ok(daemon_frame::Options {
+        cluster: cluster_config(dir, name)?,
+        keyring: keyring(dir, daemon)?,
+        ip: cluster.node_ip(),
+        ports: PORTS,
+        conf: daemon_conf()?,
+        metadata: daemon_frame::host::facts(),
+    })
+}
+
 /// A manager.
 pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daemon {
     Box::new(move |stop, ready| {
         Box::pin(async move {
             let daemon = format!("mgr.{name}");
-            let config = || -> Result<mgr::MgrConfig> {
-                Ok(mgr::MgrConfig {
-                    cluster: cluster_config(&dir, bootstrap::manager(&name))?,
-                    keyring: keyring(&dir, &daemon)?,
-                    ip: cluster.node_ip(),
-                    ports: PORTS,
-                    conf: daemon_conf()?,
-                    metadata: mon::host::facts(),
-                })
-            };
-            let manager = Rc::new(RefCell::new(Rc::new(mgr::Manager::start(config()?).await?)));
-            let m = manager.clone();
-            let handler: Handler = Rc::new(move |c| {
-                let m = m.borrow().clone();
-                Box::pin(async move { m.admin_command(&c).await })
-            });
-            let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
-            let _ = ready.send(());
-            loop {
-                let running = manager.borrow().clone();
-                tokio::select! {
-                    () = stop.stopped() => break,
-                    () = running.replaced() => {}
-                }
-                // It comes back as another, which waits for its turn.
-                running.shutdown();
-                let next = loop {
-                    tokio::select! {
-                        () = stop.stopped() => break None,
-                        started = mgr::Manager::start(config()?) => match started {
-                            Ok(next) => break Some(next),
-                            Err(e) => tracing::warn!("{daemon}: {e}; trying again"),
-                        }
-                    }
-                };
-                let Some(next) = next else { break };
-                *manager.borrow_mut() = Rc::new(next);
-            }
-            drop(socket);
-            manager.borrow().shutdown();
-            Ok(())
+            let options = || options(&dir, &cluster, bootstrap::manager(&name), &daemon);
+            let socket = admin_path(&dir, &daemon);
+            threads::serve(&daemon, &socket, stop, ready, options, mgr::Manager::start).await
         })
     })
 }
@@ -246,56 +133,9 @@ pub fn mds_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daem
     Box::new(move |stop, ready| {
         Box::pin(async move {
             let daemon = format!("mds.{name}");
-            let options = || -> Result<mdsd::Options> {
-                Ok(mdsd::Options {
-                    cluster: cluster_config(&dir, bootstrap::metadata_server(&name))?,
-                    keyring: keyring(&dir, &daemon)?,
-                    ip: cluster.node_ip(),
-                    ports: PORTS,
-                    conf: daemon_conf()?,
-                    metadata: mon::host::facts(),
-                })
-            };
-            let server = mdsd::Server::start(options()?).await?;
-            let server = Rc::new(RefCell::new(Some(Rc::new(server))));
-            let s = server.clone();
-            let handler: Handler = Rc::new(move |c| {
-                let s = s.borrow().clone();
-                Box::pin(async move {
-                    match s {
-                        Some(s) => s.admin_command(&c).await,
-                        None => (-11, "the metadata server starts again".into(), vec![]),
-                    }
-                })
-            });
-            let socket = AdminSocket::serve(&admin_path(&dir, &daemon), handler)?;
-            let _ = ready.send(());
-            loop {
-                let running = server.borrow().clone();
-                let Some(running) = running else { break };
-                tokio::select! {
-                    () = stop.stopped() => {
-                        running.shutdown().await;
-                        break;
-                    }
-                    why = running.ended() => tracing::warn!("{daemon} starts again: {why}"),
-                }
-                // It comes back as another, which waits for its turn.
-                *server.borrow_mut() = None;
-                drop(running);
-                let next = loop {
-                    tokio::select! {
-                        () = stop.stopped() => break None,
-                        started = mdsd::Server::start(options()?) => match started {
-                            Ok(next) => break Some(next),
-                            Err(e) => tracing::warn!("{daemon}: {e}; trying again"),
-                        }
-                    }
-                };
-                *server.borrow_mut() = next.map(Rc::new);
-            }
-            drop(socket);
-            Ok(())
+            let options = || options(&dir, &cluster, bootstrap::metadata_server(&name), &daemon);
+            let socket = admin_path(&dir, &daemon);
+            threads::serve(&daemon, &socket, stop, ready, options, mdsd::Server::start).await
         })
     })
 }
@@ -338,7 +178,7 @@ pub fn osd_daemons(dir: Arc<PathBuf>, cluster: ClusterFile, entries: Vec<OsdEntr
                     Box::pin(async move {
                         match h {
                             Some(h) => h.admin_command(c).await,
-                            None => (-108, "the OSD is stopping".into(), vec![]),
+                            None => (-108, "the OSD is stopping".into(), Bytes::new()),
                         }
                     })
                 });

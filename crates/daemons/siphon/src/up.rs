@@ -9,9 +9,10 @@ use crate::cli::Up;
 use crate::file_system;
 use crate::gateway;
 use crate::home::{self, ClusterFile, Home};
-use crate::roles::{self, Stop};
+use crate::roles;
 use anyhow::{Context, Result, bail};
 use client::MonClient;
+use daemon_frame::threads::{Stop, Threads};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,11 +103,11 @@ async fn supervise(
         modes::SHARED,
     )?;
     let dir = Arc::new(home.dir().to_path_buf());
-    let mut threads = roles::Threads::new(stop.clone());
+    let mut threads = Threads::new(stop.clone());
     // Dropped first: a gateway needs the others until it has ended.
-    let mut gateways = roles::Threads::new(Stop::new());
+    let mut gateways = Threads::new(Stop::new());
     // So do metadata servers, which write what is in their logs when they end.
-    let mut servers = roles::Threads::new(Stop::new());
+    let mut servers = Threads::new(Stop::new());
     for name in roles::mons_here(home.dir(), cluster).into_keys() {
         threads
             .spawn(&format!("mon.{name}"), roles::mon_daemon(dir.clone(), cluster.clone(), name))

@@ -1,6 +1,7 @@
 //! Lines for the cluster log.
 
-use super::{Inner, MonClient, now};
+use super::{Inner, MonClient};
+use crate::clock::wall_clock;
 use messages::{Log, Paxos, Payload};
 use msgr::Connection;
 use types::{LogEntry, LogName, LogPriority};
@@ -19,7 +20,7 @@ impl MonClient {
                 name: LogName { kind: self.0.config.name.kind, id: self.0.config.name.id.clone() },
                 rank: self.0.me(),
                 addrs: self.0.messenger.addrs(),
-                stamp: now(),
+                stamp: wall_clock(),
                 seq: st.log_seq,
                 prio,
                 msg,

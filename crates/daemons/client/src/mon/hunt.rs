@@ -1,6 +1,7 @@
 //! Looking for a monitor, and looking after the session with it.
 
-use super::{Inner, MonHost, State, now};
+use super::{Inner, MonHost, State};
+use crate::clock::wall_clock;
 use msgr::Connection;
 use rand::seq::SliceRandom;
 use std::collections::VecDeque;
@@ -43,7 +44,7 @@ pub(super) async fn run(client: Weak<Inner>, work: Rc<Notify>) {
             let mut auth = inner.auth.borrow_mut();
             if inner.uses_tickets()
                 && auth.global_id() != 0
-                && !auth.has_ticket(EntityType::AUTH, now())
+                && !auth.has_ticket(EntityType::AUTH, wall_clock())
             {
                 auth.forget_session();
             }
@@ -141,7 +142,7 @@ impl Inner {
                 (None, _) => true,
                 // The two clocks are read one after the other: a second of slack.
                 (Some(at), Some(acked)) => {
-                    now().since(acked) <= wall.duration_since(at) + Duration::from_secs(1)
+                    wall_clock().since(acked) <= wall.duration_since(at) + Duration::from_secs(1)
                 }
                 (Some(_), None) => false,
             };
@@ -170,7 +171,7 @@ impl Inner {
             next = next.min(at);
         }
         if let Some(at) = self.auth.borrow().renew_at() {
-            let soon = at.since(now()).max(Duration::from_secs(1));
+            let soon = at.since(wall_clock()).max(Duration::from_secs(1));
             next = next.min(wall + soon);
         }
         next

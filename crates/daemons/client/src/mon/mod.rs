@@ -17,6 +17,7 @@ pub use config::{MonConfig, MonTiming};
 pub use host::{MonHost, ParseMonHostError, parse_mon_host};
 pub use requests::CommandOutput;
 
+use crate::clock::wall_clock;
 use crate::error::{ClientError, Result};
 use auth::{CephxClient, Context};
 use messages::{
@@ -31,7 +32,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use types::{EntityName, EntityType, Fsid, LogEntry, MonMap, Utime};
+use types::{EntityName, EntityType, Fsid, LogEntry, MonMap};
 
 /// The receiver of what a monitor sends. Called on the client's thread; a call may use the client.
 pub trait MonEvents {
@@ -141,12 +142,6 @@ impl Dispatcher for Router {
     fn on_remote_reset(&self, conn: &Rc<Connection>) {
         self.with(conn, |inner| inner.reset(conn), |o| o.on_remote_reset(conn));
     }
-}
-
-fn now() -> Utime {
-    Utime::from_duration(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
-    )
 }
 
 impl MonClient {
@@ -413,7 +408,7 @@ impl Inner {
             AuthReply::TYPE => {
                 let reply = AuthReply::decode(&message)?;
                 let outcome = self.auth.borrow_mut().handle_mauth_reply(
-                    &mut Context { now: now(), rng: &mut rand::rng() },
+                    &mut Context { now: wall_clock(), rng: &mut rand::rng() },
                     reply.result,
                     reply.payload,
                 );

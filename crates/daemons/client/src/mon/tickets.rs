@@ -1,6 +1,7 @@
 //! Tickets of services, and the rotating secrets of our own.
 
-use super::{Inner, MonClient, now};
+use super::{Inner, MonClient};
+use crate::clock::wall_clock;
 use crate::error::{ClientError, Result};
 use auth::Context;
 use messages::{Auth, Payload};
@@ -19,7 +20,8 @@ impl MonClient {
                 if self.0.state.borrow().down {
                     return Err(ClientError::Shutdown);
                 }
-                if !self.0.uses_tickets() || self.0.auth.borrow().has_ticket(service, now()) {
+                if !self.0.uses_tickets() || self.0.auth.borrow().has_ticket(service, wall_clock())
+                {
                     return Ok(());
                 }
                 self.0.renew_tickets();
@@ -40,7 +42,8 @@ impl MonClient {
                 if self.0.state.borrow().down {
                     return Err(ClientError::Shutdown);
                 }
-                if !self.0.uses_tickets() || self.0.auth.borrow().rotating_request(now()).is_none()
+                if !self.0.uses_tickets()
+                    || self.0.auth.borrow().rotating_request(wall_clock()).is_none()
                 {
                     return Ok(());
                 }
@@ -70,7 +73,7 @@ impl Inner {
         if !self.uses_tickets() {
             return;
         }
-        let now = now();
+        let now = wall_clock();
         let tickets = session.with_client_auth(|conn| {
             self.auth.borrow_mut().mauth_request(&mut Context { now, rng: &mut rand::rng() }, conn)
         });

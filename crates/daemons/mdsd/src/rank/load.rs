@@ -62,7 +62,7 @@ pub async fn run(rank: Weak<Rank>) {
                 return server.end("the OSDs refuse the server: it has lost its rank".to_owned());
             }
             Err(LoadError::Store(StoreError::Client(client::ClientError::Shutdown))) => return,
-            Err(e) => tracing::error!("mds.{}: the rank cannot be read: {e}", server.name),
+            Err(e) => tracing::error!("mds.{}: the rank cannot be read: {e}", server.frame.name),
         }
         drop((server, r));
         tokio::time::sleep(RETRY).await;
@@ -75,7 +75,7 @@ async fn reconnect_time(rank: Weak<Rank>) {
     if !server.reached(MdsState::RECONNECT).await {
         return;
     }
-    let seconds = server.conf.borrow().f64("mds_reconnect_timeout");
+    let seconds = server.frame.conf.borrow().f64("mds_reconnect_timeout");
     let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(45));
     drop(server);
     tokio::time::sleep(pause).await;
@@ -133,7 +133,7 @@ impl Rank {
         if let Some(server) = self.server() {
             tracing::info!(
                 "mds.{}: {count} batches of the log, {} sessions",
-                server.name,
+                server.frame.name,
                 self.clients.borrow().len()
             );
         }
@@ -144,7 +144,7 @@ impl Rank {
     async fn create(&self, log: &mut Log, conf: Conf) -> Result<Mds> {
         log.reset().await?;
         self.store.write_sessions(1, &[], &BTreeSet::new()).await?;
-        Ok(Mds::create(conf, self.now(), crate::server::wall_clock()))
+        Ok(Mds::create(conf, self.now(), client::wall_clock()))
     }
 
     /// Fails if a stock server left changes in its journal.
@@ -213,7 +213,7 @@ impl Rank {
         }
         let mut header = JournalHeader::new(layout.clone());
         let map = SubtreeMap {
-            stamp: crate::server::wall_clock(),
+            stamp: client::wall_clock(),
             dirs,
             subtrees: [(dir(root), vec![]), (dir(mine), vec![])].into(),
             expire_pos: header.expire_pos,

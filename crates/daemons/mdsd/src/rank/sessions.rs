@@ -61,7 +61,7 @@ fn tell(conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
 }
 
 fn session(op: SessionOp, seq: u64) -> ClientSession {
-    ClientSession { op, seq, stamp: crate::server::wall_clock(), ..ClientSession::default() }
+    ClientSession { op, seq, stamp: client::wall_clock(), ..ClientSession::default() }
 }
 
 fn rejection(why: &str) -> ClientSession {
@@ -190,7 +190,7 @@ impl Rank {
         let Some(server) = self.server() else { return };
         let name = conn.auth_name();
         let reject = |why: String| {
-            tracing::warn!("mds.{}: no session for client.{id}: {why}", server.name);
+            tracing::warn!("mds.{}: no session for client.{id}: {why}", server.frame.name);
             tell(conn, &rejection(&why), 0);
         };
         let rights = match Rights::of_connection(conn, &self.fs_name) {

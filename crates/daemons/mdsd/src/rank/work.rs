@@ -67,7 +67,7 @@ impl Rank {
             }
             StoreError::Client(client::ClientError::Shutdown) => true,
             e => {
-                tracing::warn!("mds.{}: {what}: {e}; trying again", server.name);
+                tracing::warn!("mds.{}: {what}: {e}; trying again", server.frame.name);
                 false
             }
         }
@@ -157,7 +157,7 @@ impl Rank {
                 if matches!(&e, StoreError::Client(c) if c.is_blocklisted()) {
                     server.end("the OSDs refuse the server: it has lost its rank".to_owned());
                 }
-                tracing::warn!("mds.{}: inode {:#x} cannot be read: {e}", server.name, ino.0);
+                tracing::warn!("mds.{}: inode {:#x} cannot be read: {e}", server.frame.name, ino.0);
             }
             if !matches!(e, StoreError::Client(_)) {
                 let mut damage = self.damage.borrow_mut();

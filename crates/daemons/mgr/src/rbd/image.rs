@@ -10,7 +10,7 @@
 
 use super::ceiling::{self, ImageRef, Settings};
 use bytes::{Bytes, BytesMut};
-use client::{ClientError, IoCtx, Operation};
+use client::{ClientError, IoCtx, Operation, wall_clock};
 use cls::lock::{GetInfoOp, LockInfo};
 use cls::rbd::features;
 use cls::rbd::types::{
@@ -457,11 +457,7 @@ impl Image {
             if parent.snaps != [snap] {
                 return Ok(());
             }
-            let now = Utime::from_duration(
-                std::time::SystemTime::now()
-                    .duration_since(std::time::UNIX_EPOCH)
-                    .unwrap_or_default(),
-            );
+            let now = wall_clock();
             let waits_for_clones = in_trash(&ctx, &id).await?.is_some_and(|spec| {
                 spec.source == TrashImageSource::USER_PARENT
                     && spec.state == TrashImageState::NORMAL

@@ -13,7 +13,7 @@ pub mod spec;
 pub mod task;
 
 use bytes::Bytes;
-use client::{ClientError, IoCtx, OmapPage, Rados};
+use client::{ClientError, IoCtx, OmapPage, Rados, wall_clock};
 use cls::rbd::types::TrashImageSource;
 use command::Refusal;
 use conf::Config;
@@ -28,7 +28,7 @@ use std::time::Duration;
 use task::{Action, End, Queue, Refs, Stored};
 use tokio::sync::Notify;
 use types::errno::Errno;
-use types::{OsdMap, PoolId, Utime};
+use types::{OsdMap, PoolId};
 
 /// The pool of images that are named without one.
 pub const DEFAULT_POOL: &str = "rbd";
@@ -84,14 +84,8 @@ impl Pools for MapPools {
     }
 }
 
-fn clock() -> Utime {
-    Utime::from_duration(
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default(),
-    )
-}
-
 fn minutes() -> u64 {
-    u64::from(clock().sec) / 60
+    u64::from(wall_clock().sec) / 60
 }
 
 /// A refusal for what the cluster answered.
@@ -178,11 +172,11 @@ impl RbdSupport {
             self.rados.pool(pool).await.map_err(|_| absent(format!("Pool '{pool}' not found")))?;
         }
         let pools = self.pools()?;
-        Ok(self.perf.borrow_mut().report(query, kind, sort_by, clock().as_secs_f64(), &pools))
+        Ok(self.perf.borrow_mut().report(query, kind, sort_by, wall_clock().as_secs_f64(), &pools))
     }
 
     async fn perf_round(&self) {
-        let now = clock().as_secs_f64();
+        let now = wall_clock().as_secs_f64();
         let Ok(pools) = self.pools() else { return };
         if now - self.names_since.get() > NAMES_PERIOD {
             self.names_since.set(now);
@@ -201,7 +195,7 @@ impl RbdSupport {
 
     /// Reads settings that are due; `changed` is called for each that is other than before.
     pub fn read_settings(self: &Rc<Self>, changed: impl Fn() + Clone + 'static) {
-        let due = self.ceilings.borrow_mut().due(clock().as_secs_f64());
+        let due = self.ceilings.borrow_mut().due(wall_clock().as_secs_f64());
         for source in due {
             let (this, changed) = (self.clone(), changed.clone());
             tokio::task::spawn_local(async move {
@@ -212,7 +206,7 @@ impl RbdSupport {
                         None
                     }
                 };
-                if this.ceilings.borrow_mut().read(&source, settings, clock().as_secs_f64()) {
+                if this.ceilings.borrow_mut().read(&source, settings, wall_clock().as_secs_f64()) {
                     changed();
                 }
             });
@@ -370,7 +364,9 @@ impl RbdSupport {
         let result = match refs.action {
             Action::Flatten => image::flatten(&ctx, id, stored.sequence, &progress).await,
             Action::Remove => image::remove(&ctx, name, id, &progress).await,
-            Action::TrashRemove => image::remove_from_trash(&ctx, id, clock(), &progress).await,
+            Action::TrashRemove => {
+                image::remove_from_trash(&ctx, id, wall_clock(), &progress).await
+            }
         };
         match result {
             Ok(()) => End::Done,
@@ -540,7 +536,7 @@ impl RbdSupport {
             Ok(images) => images,
             Err(e) => return tracing::warn!("trash of pool {}: {e}", pool.0),
         };
-        let now = clock();
+        let now = wall_clock();
         for (id, spec) in images {
             if spec.source != TrashImageSource::USER
                 || spec.deferment_end_time > now
@@ -590,14 +586,14 @@ async fn run_tasks(rbd: Weak<RbdSupport>) {
                 tracing::info!("tasks and schedules of block devices: {e}");
             }
         } else {
-            let due = this.tasks.borrow().due(clock());
+            let due = this.tasks.borrow().due(wall_clock());
             for sequence in due {
                 let Some(stored) = this.tasks.borrow_mut().start(sequence) else { continue };
                 let end = this.run_task(&stored).await;
                 if this.stopping.get() {
                     return;
                 }
-                if this.tasks.borrow_mut().end(sequence, end, clock())
+                if this.tasks.borrow_mut().end(sequence, end, wall_clock())
                     && let Err(e) = this.forget_task(&stored).await
                 {
                     tracing::warn!("{}: it is done, but stays stored: {e}", stored.message);
@@ -605,7 +601,7 @@ async fn run_tasks(rbd: Weak<RbdSupport>) {
             }
         }
         let now_loaded = *this.loaded.borrow();
-        let waiting = this.tasks.borrow().due(clock());
+        let waiting = this.tasks.borrow().due(wall_clock());
         if now_loaded && !waiting.is_empty() {
             continue;
         }
@@ -627,7 +623,7 @@ async fn run_schedules(rbd: Weak<RbdSupport>) {
         }
         drop(this);
         // To the next full minute: that is when schedules run.
-        let into = Duration::from_secs(u64::from(clock().sec) % 60);
+        let into = Duration::from_secs(u64::from(wall_clock().sec) % 60);
         tokio::time::sleep(SCHEDULE_PERIOD.saturating_sub(into)).await;
     }
 }

@@ -22,14 +22,15 @@ pub(super) async fn autoscale(inner: Weak<Inner>) {
         if m.stopping.get() || !m.serves() {
             return;
         }
-        let interval = Duration::from_secs(m.conf.borrow().u64("mgr/pg_autoscaler/sleep_interval"));
+        let interval =
+            Duration::from_secs(m.frame.conf.borrow().u64("mgr/pg_autoscaler/sleep_interval"));
         if last.elapsed() < interval {
             continue;
         }
         last = Instant::now();
         let Some((name, from, to)) = m.next_pg_num(&mut autoscaler) else { continue };
         let command = serde_json::json!({"prefix": "osd pool set", "pool": name, "var": "pg_num", "val": to.to_string()});
-        match m.mon.command(&command.to_string(), Bytes::new()).await {
+        match m.frame.mon.command(&command.to_string(), Bytes::new()).await {
             Ok(o) if o.code == 0 => tracing::info!("pool {name}: pg_num {from} -> {to}"),
             Ok(o) => tracing::warn!("pool {name}: pg_num {from} -> {to} was refused: {}", o.status),
             Err(e) => tracing::debug!("pool {name}: pg_num {from} -> {to}: {e}"),
@@ -40,7 +41,7 @@ pub(super) async fn autoscale(inner: Weak<Inner>) {
 impl Inner {
     /// What an operator wants of numbers of PGs.
     pub(super) fn goals(&self) -> Goals {
-        let conf = self.conf.borrow();
+        let conf = self.frame.conf.borrow();
         Goals {
             per_osd: conf.u64("mon_target_pg_per_osd") as f64,
             threshold: conf.f64("mgr/pg_autoscaler/threshold"),

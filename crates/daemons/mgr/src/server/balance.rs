@@ -4,7 +4,7 @@ use super::Inner;
 use crate::balancer::{self, Move, Settings};
 use crate::commands::Ordered;
 use bytes::Bytes;
-use client::MonClient;
+use client::{MonClient, wall_clock};
 use command::Refusal;
 use std::rc::Weak;
 use std::time::{Duration, Instant};
@@ -30,8 +30,9 @@ pub(super) async fn balance(inner: Weak<Inner>) {
             heard = Some(Instant::now());
             m.hear_of_moves().await;
         }
-        let interval = Duration::from_secs(m.conf.borrow().u64("mgr/balancer/sleep_interval"));
-        let now = super::now();
+        let interval =
+            Duration::from_secs(m.frame.conf.borrow().u64("mgr/balancer/sleep_interval"));
+        let now = wall_clock();
         let acts = {
             let state = m.state.borrow();
             let settings = &state.balancer.borrow().settings;
@@ -52,7 +53,7 @@ pub(super) async fn balance(inner: Weak<Inner>) {
         };
         let Ok(plan) = made else { continue };
         let ordered = Ordered { orders: plan.orders(), ..Ordered::default() };
-        match carry_out(&m.mon, ordered).await {
+        match carry_out(&m.frame.mon, ordered).await {
             Ok(_) => tracing::info!("balancer: {} upmaps changed", plan.proposals.len()),
             Err(refusal) => tracing::warn!("balancer: {}", refusal.message),
         }
@@ -81,7 +82,7 @@ impl Inner {
     /// Asks the monitors which movement jobs are open. Without an answer, what is known stays.
     async fn hear_of_moves(&self) {
         let command = serde_json::json!({"prefix": "move ls", "format": "json"}).to_string();
-        let asked = self.mon.command(&command, Bytes::new());
+        let asked = self.frame.mon.command(&command, Bytes::new());
         let Ok(Ok(answer)) = tokio::time::timeout(MOVES_PERIOD, asked).await else { return };
         if let Some(open) = Move::open(&answer.output).filter(|_| answer.code == 0) {
             self.state.borrow().balancer.borrow_mut().moves = open;
@@ -90,7 +91,7 @@ impl Inner {
 
     /// Takes over what an operator set of the balancer.
     pub(super) fn apply_balancer_settings(&self) {
-        let settings = Settings::from_conf(&self.conf.borrow());
+        let settings = Settings::from_conf(&self.frame.conf.borrow());
         self.state.borrow().balancer.borrow_mut().settings = settings;
     }
 }

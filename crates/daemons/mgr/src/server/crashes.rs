@@ -1,8 +1,9 @@
 //! Reports of crashes: read from the monitors and kept with them.
 
-use super::{Inner, ask, now};
+use super::{Inner, ask};
 use crate::commands::Done;
 use crate::crash::PREFIX;
+use client::wall_clock;
 use command::Refusal;
 use serde_json::{Map, Value, json};
 use std::rc::Weak;
@@ -27,7 +28,7 @@ impl Inner {
             }
             None => json!({"prefix": "config-key rm", "key": key}),
         };
-        ask(&self.mon, Ok(Done::AskMon(command))).await?;
+        ask(&self.frame.mon, Ok(Done::AskMon(command))).await?;
         self.state.borrow_mut().crashes.apply((id, report));
         self.news.notify_one();
         Ok(())
@@ -35,7 +36,7 @@ impl Inner {
 
     async fn read_crashes(&self) -> Result<(), Refusal> {
         let command = json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"});
-        let reply = ask(&self.mon, Ok(Done::AskMon(command))).await?;
+        let reply = ask(&self.frame.mon, Ok(Done::AskMon(command))).await?;
         let rows: Map<String, Value> = serde_json::from_slice(&reply.data)
             .map_err(|e| Refusal::invalid(format!("reports of crashes: {e}")))?;
         let mut state = self.state.borrow_mut();
@@ -60,8 +61,8 @@ pub(super) async fn look_after_crashes(inner: Weak<Inner>) {
         }
         let known = m.state.borrow().crashes.0.is_some();
         let done = if known {
-            let retained = m.conf.borrow().u64("mgr/crash/retain_interval");
-            let old = m.state.borrow().crashes.prune(retained, now());
+            let retained = m.frame.conf.borrow().u64("mgr/crash/retain_interval");
+            let old = m.state.borrow().crashes.prune(retained, wall_clock());
             let mut done = Ok(());
             for (id, report) in old {
                 done = done.and(m.save_crash(id, report).await);

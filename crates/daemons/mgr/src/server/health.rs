@@ -1,8 +1,9 @@
 //! The history of health checks: what the monitors say now and then, kept with them.
 
-use super::{Inner, ask, now};
+use super::{Inner, ask};
 use crate::commands::Done;
 use crate::health_history::{HealthHistory, KEY};
+use client::wall_clock;
 use command::Refusal;
 use serde_json::{Value, json};
 use std::rc::Weak;
@@ -15,12 +16,13 @@ impl Inner {
     /// Takes what the monitors say (`ceph health -f json`). True if that is news.
     pub(super) fn take_health(&self, health: &Value) -> bool {
         let checks = &health["checks"];
-        checks.is_object() && self.state.borrow().health_history.borrow_mut().take(checks, now())
+        checks.is_object()
+            && self.state.borrow().health_history.borrow_mut().take(checks, wall_clock())
     }
 
     async fn read_history(&self) -> Result<(), Refusal> {
         let command = json!({"prefix": "config-key dump", "key": KEY, "format": "json"});
-        let reply = ask(&self.mon, Ok(Done::AskMon(command))).await?;
+        let reply = ask(&self.frame.mon, Ok(Done::AskMon(command))).await?;
         let rows: Value = serde_json::from_slice(&reply.data)
             .map_err(|e| Refusal::invalid(format!("history of health: {e}")))?;
         let text = rows[KEY].as_str().unwrap_or_default();
@@ -30,7 +32,7 @@ impl Inner {
 
     async fn look_at_health(&self) -> Result<(), Refusal> {
         let command = json!({"prefix": "health", "format": "json"});
-        let reply = ask(&self.mon, Ok(Done::AskMon(command))).await?;
+        let reply = ask(&self.frame.mon, Ok(Done::AskMon(command))).await?;
         let health = serde_json::from_slice(&reply.data)
             .map_err(|e| Refusal::invalid(format!("health: {e}")))?;
         if !self.take_health(&health) {
@@ -38,7 +40,7 @@ impl Inner {
         }
         let text = self.state.borrow().health_history.borrow().write();
         let command = json!({"prefix": "config-key set", "key": KEY, "val": text});
-        ask(&self.mon, Ok(Done::AskMon(command))).await.map(drop)
+        ask(&self.frame.mon, Ok(Done::AskMon(command))).await.map(drop)
     }
 }
 

@@ -4,7 +4,7 @@ use super::{Inner, Role, serve_metrics, split_limits};
 use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
 use crate::volumes::Volumes;
-use client::Rados;
+use client::{Rados, wall_clock};
 use messages::MgrBeacon;
 use std::rc::Rc;
 use types::MgrMap;
@@ -12,7 +12,7 @@ use types::MgrMap;
 impl Inner {
     /// Takes up or lays down the service, as the monitors' map says.
     pub(super) fn follow_managers(self: &Rc<Self>, map: &MgrMap) {
-        let gid = self.mon.global_id();
+        let gid = self.frame.mon.global_id();
         let chosen = gid != 0 && map.active_gid == gid;
         match self.role.get() {
             Role::Waits if chosen => self.serve(gid),
@@ -31,13 +31,14 @@ impl Inner {
         *self.state.borrow_mut() = crate::state::MgrState { fs_map, ..Default::default() };
         self.apply_balancer_settings();
         if let Some(map) = self.service_map.borrow().clone() {
-            self.state.borrow_mut().services.learn(map, super::now());
+            self.state.borrow_mut().services.learn(map, wall_clock());
         }
         self.follow_map();
-        let rados = || Rados::over(self.mon.clone(), self.objecter.clone());
+        let rados = || Rados::over(self.frame.mon.clone(), self.objecter.clone());
         *self.resolver.borrow_mut() = Some(Rc::new(Resolver::new(rados())));
-        *self.rbd.borrow_mut() = Some(RbdSupport::start(rados(), self.conf.clone()));
-        *self.volumes.borrow_mut() = Some(Volumes::start(rados(), self.nonce, &self.name));
+        *self.rbd.borrow_mut() = Some(RbdSupport::start(rados(), self.frame.conf.clone()));
+        *self.volumes.borrow_mut() =
+            Some(Volumes::start(rados(), self.frame.nonce, &self.frame.name));
         self.follow_file_systems();
         tokio::task::spawn_local(split_limits(Rc::downgrade(self)));
         tokio::task::spawn_local(super::health::follow_health(Rc::downgrade(self)));
@@ -69,25 +70,26 @@ impl Inner {
 
     /// Says that this manager lives, to those who choose one.
     pub(super) fn send_beacon(&self) {
-        let (Some(messenger), Some(fsid)) = (self.messenger.borrow().clone(), self.mon.fsid())
+        let (Some(messenger), Some(fsid)) =
+            (self.messenger.borrow().clone(), self.frame.mon.fsid())
         else {
             return;
         };
         let beacon = MgrBeacon {
             addrs: messenger.addrs(),
-            gid: self.mon.global_id(),
-            name: self.name.clone(),
+            gid: self.frame.mon.global_id(),
+            name: self.frame.name.clone(),
             fsid,
             metadata: self.metadata.clone(),
             ..MgrBeacon::default()
         };
-        self.mon.send_payload(&beacon);
+        self.frame.mon.send_payload(&beacon);
     }
 
     /// Whether it serves. A manager whose session had to begin anew is another for the monitors.
     pub(super) fn serves(&self) -> bool {
         let Role::Serves(gid) = self.role.get() else { return false };
-        let same = self.mon.global_id() == gid;
+        let same = self.frame.mon.global_id() == gid;
         if !same {
             self.lay_down();
         }

@@ -7,9 +7,11 @@ use crate::commands::{self, Answer, Caller, Env, Read, Run};
 use auth::AuthName;
 use bytes::Bytes;
 use conf::effective::Source;
+use daemon_frame::commands::{
+    AnswerParts, Counter, config_get, config_show, parts, perf_dump, perf_schema, version,
+};
 use serde_json::{Map, Value, json};
 use types::errno::Errno;
-use types::version;
 use types::{EntityAddr, EntityType};
 
 const fn own(signature: &'static str, help: &'static str) -> Command<()> {
@@ -73,13 +75,12 @@ pub(super) fn is_slow(text: &str) -> bool {
 
 impl Monitor {
     /// Runs a command given as JSON text: return code, status, output.
-    pub async fn admin_command(&self, json: &str) -> (i32, String, Vec<u8>) {
-        let answer =
-            if is_slow(json) { self.inner.admin_slow(json).await } else { self.inner.admin(json) };
-        match answer {
-            Ok(Reply { status, data }) => (0, status, data.to_vec()),
-            Err(Refusal { errno, message, data }) => (-errno.0, message, data.to_vec()),
-        }
+    pub async fn admin_command(&self, json: &str) -> AnswerParts {
+        parts(if is_slow(json) {
+            self.inner.admin_slow(json).await
+        } else {
+            self.inner.admin(json)
+        })
     }
 }
 
@@ -132,44 +133,18 @@ impl Inner {
                     .collect::<Map<_, _>>()
                     .into()
             }
-            "version" => {
-                json!({"version": version::SHORT, "release": version::RELEASE, "release_type": "stable"})
-            }
-            "config show" => conf::schema::all()
-                .iter()
-                .map(|o| (o.name.to_string(), Value::from(conf.str(o.name))))
-                .collect::<Map<_, _>>()
-                .into(),
+            "version" => version(),
+            "config show" => config_show(&conf),
             "config diff" => conf
                 .changed()
                 .map(|(n, source, v)| (n.to_string(), json!({source.name(): v})))
                 .collect::<Map<_, _>>()
                 .into(),
             "config get" => {
-                let name = args.str("var").or(args.str("key")).unwrap_or_default();
-                let (v, _) =
-                    conf.lookup(name).map_err(|e| Refusal::new(Errno::ENOENT, e.to_string()))?;
-                json!({name: v.to_string()})
+                config_get(&conf, args.str("var").or(args.str("key")).unwrap_or_default())?
             }
-            "perf dump" => {
-                let counters = self.counters();
-                let values = counters.iter().map(|(n, _, v, _)| (n.to_string(), json!(v)));
-                json!({"mon": values.collect::<Map<_, _>>()})
-            }
-            "perf schema" => {
-                let counters = self.counters();
-                let each = counters.iter().map(|(name, grows, _, help)| {
-                    // Ceph's bits: 2 an integer, 8 a counter.
-                    let kind = if *grows { 10 } else { 2 };
-                    let word = if *grows { "counter" } else { "gauge" };
-                    let schema = json!({
-                        "type": kind, "metric_type": word, "value_type": "integer",
-                        "description": help, "nick": "", "priority": 5, "units": "none",
-                    });
-                    (name.to_string(), schema)
-                });
-                json!({"mon": each.collect::<Map<_, _>>()})
-            }
+            "perf dump" => perf_dump("mon", &self.counters()),
+            "perf schema" => perf_schema("mon", &self.counters()),
             "connection scores dump" => self.connection_scores(),
             // Lines are written as they come.
             "log flush" => return Ok(Reply::empty()),
@@ -211,8 +186,7 @@ impl Inner {
         })
     }
 
-    /// Counters: the name, whether it only grows, its value, and what it is.
-    fn counters(&self) -> [(&'static str, bool, u64, &'static str); 5] {
+    fn counters(&self) -> [Counter; 5] {
         let (won, lost) = (self.part.borrow().won, self.part.borrow().lost);
         let sessions = self.sessions.borrow().len() as u64;
         let epoch = u64::from(self.committed().osd.map().epoch.0);
@@ -223,6 +197,7 @@ impl Inner {
             ("election_lose", true, lost, "Elections lost"),
             ("osdmap_epoch", false, epoch, "Newest OSD map"),
         ]
+        .map(|(name, grows, value, help)| Counter { name, help, grows, value })
     }
 
     fn admin_set(&self, args: &Args, format: Format) -> Answer {

@@ -49,14 +49,12 @@ impl Inner {
     }
 
     pub(super) fn metadata(&self, addrs: &EntityAddrVec) -> crate::state::Metadata {
-        let mut m = crate::host::facts();
+        let mut m = daemon_frame::host::facts();
         m.insert("addrs".into(), addrs.to_string());
-        m.extend(crate::device::facts(&self.dir));
+        m.extend(daemon_frame::device::facts(&self.dir));
         // Of messages: what is not compressed needs no algorithm.
         m.insert("compression_algorithms".into(), "none".into());
-        m.insert("ceph_release".into(), types::version::RELEASE.into());
-        m.insert("ceph_version".into(), types::version::LONG.into());
-        m.insert("ceph_version_short".into(), types::version::SHORT.into());
+        m.extend(daemon_frame::version_facts());
         m
     }
 

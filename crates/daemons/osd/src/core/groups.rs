@@ -1,12 +1,12 @@
 //! Maps, peers and the copies of PGs that follow from them: which are born, joined and adopted.
 
 use super::Core;
-use crate::clock::wall_now;
 use crate::host::PgHost;
 use crate::host_coded::Kept;
 use crate::map::ClusterMapRef;
 use crate::peer_net::Envelope;
 use crate::waits::{Reason, Waiter};
+use client::wall_clock;
 use pg::{MapRef, PeerMsg, Pg, creation};
 use std::rc::Rc;
 use types::{Epoch, PgId, PgShard, SpgId};
@@ -45,7 +45,7 @@ impl Core {
         for pgid in born {
             if self.host(pgid).is_none() {
                 let conf = self.settings().pg.clone();
-                if let Some(pg) = Pg::create(self.whoami, pgid, view.clone(), conf, wall_now()) {
+                if let Some(pg) = Pg::create(self.whoami, pgid, view.clone(), conf, wall_clock()) {
                     self.add_host(pg, Kept::new());
                 }
             }
@@ -121,7 +121,7 @@ impl Core {
         match creation::stranger(self.whoami, e.from, &e.header, &e.msg, &*view) {
             creation::Stranger::Adopt => {
                 let conf = self.settings().pg.clone();
-                let pg = Pg::adopt(self.whoami, view, conf, &e.header, &e.msg, wall_now());
+                let pg = Pg::adopt(self.whoami, view, conf, &e.header, &e.msg, wall_clock());
                 if let Some(pg) = pg {
                     let host = self.add_host(pg, Kept::new());
                     host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });

@@ -15,7 +15,6 @@ pub(crate) mod requests;
 pub(crate) mod scheduling;
 
 use crate::client_op::{ClientOp, Outcome, Versions};
-use crate::clock::wall_now;
 use crate::fullness;
 use crate::hedge::Hedge;
 use crate::host::PgHost;
@@ -33,6 +32,7 @@ use admission::meter::Learned;
 use admission::work::Queue;
 use admit::Admission;
 use backlog::Backlog;
+use client::wall_clock;
 use health::Health;
 use maps::Maps;
 use objops::copy::CopySource;
@@ -114,7 +114,7 @@ impl Core {
     /// An OSD without PGs and without a map.
     pub fn new(parts: Parts) -> Rc<Core> {
         let health = Rc::new(Health::new(parts.whoami));
-        let begin = wall_now().as_duration().as_nanos() as u64;
+        let begin = wall_clock().as_duration().as_nanos() as u64;
         Rc::new_cyclic(|me| Core {
             whoami: parts.whoami,
             backlog: Backlog::new(parts.store.clone(), health.clone()),

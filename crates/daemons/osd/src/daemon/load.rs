@@ -1,13 +1,13 @@
 //! Loading the PGs of an OSD when it starts.
 
 use super::StartError;
-use crate::clock::wall_now;
 use crate::collections::{META_KEY, id_of};
 use crate::core::Core;
 use crate::host_coded::Kept;
 use crate::osd_map::MapAt;
 use crate::superblock::{self, Superblock};
 use bytes::Bytes;
+use client::wall_clock;
 use objops::coded::KeptChange;
 use pg::Pg;
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ pub(super) async fn load_groups(
             continue;
         };
         let conf = core.settings().pg.clone();
-        let pg = Pg::load(core.whoami, l, map, conf, wall_now());
+        let pg = Pg::load(core.whoami, l, map, conf, wall_clock());
         let host = core.add_loaded(pg, kept);
         let mut hosts = vec![host];
         for (_, map) in maps.range(at.next()..).take_while(|(e, _)| **e <= own.current) {

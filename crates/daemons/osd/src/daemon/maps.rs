@@ -8,9 +8,7 @@ use crate::shard::ShardMsg;
 use crate::superblock;
 use bytes::Bytes;
 use denc::Decode;
-use messages::{
-    BootSuperblock, Config as ConfigMsg, MgrMapMsg, OsdBoot, OsdMapMsg, Paxos, Payload,
-};
+use messages::{BootSuperblock, MgrMapMsg, OsdBoot, OsdMapMsg, Paxos, Payload};
 use msgr::Message;
 use pg::MapView;
 use std::rc::Rc;
@@ -20,7 +18,7 @@ use types::{EntityAddrVec, Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental
 
 impl Daemon {
     pub(super) fn ask_for_maps(&self) {
-        self.mon.subscribe("osdmap", u64::from(self.epoch().0) + 1, false);
+        self.frame.mon.subscribe("osdmap", u64::from(self.epoch().0) + 1, false);
     }
 
     pub(super) fn from_mon(self: &Rc<Self>, message: Message) {
@@ -36,16 +34,11 @@ impl Daemon {
                     _ => tracing::error!("a mgr map from a monitor cannot be read"),
                 }
             }
-            ConfigMsg::TYPE => {
-                if let Ok(m) = ConfigMsg::decode(&message) {
-                    let pairs = m.config.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-                    for e in self.conf.borrow_mut().set_from_mon(pairs) {
-                        tracing::debug!("{e}");
-                    }
+            _ => {
+                if self.frame.configure(&message) {
                     self.conf_changed();
                 }
             }
-            _ => {}
         }
     }
 
@@ -87,7 +80,7 @@ impl Daemon {
             return;
         }
         self.shard.send(ShardMsg::MapsCame { epochs: (current.0 - begin.0).into() });
-        self.mon.got("osdmap", current.0.into());
+        self.frame.mon.got("osdmap", current.0.into());
         {
             let mut own = self.superblock.borrow_mut();
             own.current = current;
@@ -146,7 +139,7 @@ impl Daemon {
             "map {next} of the monitors does not follow on map {here} that is here ({why}): the monitors were rescued without maps that osd.{} has",
             self.id.0
         );
-        self.mon.log(LogPriority::ERROR, "cluster", text.clone());
+        self.frame.mon.log(LogPriority::ERROR, "cluster", text.clone());
         self.shard.send(ShardMsg::Fail(text));
     }
 
@@ -176,7 +169,7 @@ impl Daemon {
         if up {
             if !self.life.booted.replace(true) {
                 self.life.unhealthy.set(false);
-                self.conf.borrow_mut().set_started();
+                self.frame.conf.borrow_mut().set_started();
                 tracing::info!(osd = self.id.0, epoch = map.epoch().0, "up");
                 self.superblock.borrow_mut().up_from = map.up_from(self.id);
                 // Before anything is written as this OSD: with an epoch of 0 the store would count
@@ -201,7 +194,7 @@ impl Daemon {
                     map.epoch(),
                     self.id
                 );
-                self.mon.log(LogPriority::WARN, "cluster", text);
+                self.frame.mon.log(LogPriority::WARN, "cluster", text);
             }
             // Clients send all that waits here to others.
             self.shard.send(ShardMsg::DropVoid);
@@ -252,7 +245,7 @@ impl Daemon {
         ] {
             metadata.entry(k.to_owned()).or_insert_with(|| v.to_owned());
         }
-        self.mon.send_payload(&OsdBoot {
+        self.frame.mon.send_payload(&OsdBoot {
             paxos: Paxos(map.epoch().0.into()),
             superblock: BootSuperblock {
                 cluster_fsid: own.cluster,

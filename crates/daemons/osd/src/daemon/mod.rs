@@ -13,7 +13,7 @@ mod pings;
 mod report;
 mod serve;
 
-use crate::admin::{Admin, Answer};
+use crate::admin::Admin;
 use crate::client_op::OsdQueue;
 use crate::copies::Copies;
 use crate::core::{MonLink, Parts};
@@ -27,13 +27,15 @@ use crate::settings;
 use crate::shard::{HasLimited, LastEpochClean, NotHonoured, Shard, ShardMsg, WhatWasLearned};
 use crate::superblock::{self, OwnError, Superblock};
 use admission::limited::{DEMAND_PERIOD, NEWS_PAUSE};
-use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring, RotatingKeyRing, ServiceAuth};
+use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring};
+use bytes::Bytes;
 use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
+use daemon_frame::Frame;
+use daemon_frame::commands::AnswerParts;
 use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
 use msgr::{
-    BindError, Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy,
-    PolicySet, ReceiveGuard,
+    BindError, Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard,
 };
 use pg::MapView;
 use pings::Pings;
@@ -262,13 +264,12 @@ struct Daemon {
     shard: Shard,
     /// The OSD's own objects in it are the daemon's.
     store: Rc<Store>,
-    mon: MonClient,
+    frame: Frame,
     ends: Ends,
     net: Rc<Net>,
     copies: Rc<Copies>,
     link: Rc<Link>,
     pings: Rc<Pings>,
-    conf: Rc<RefCell<Config>>,
     admin: RefCell<Option<Rc<Admin>>>,
     superblock: RefCell<Superblock>,
     map: RefCell<Option<Rc<MapAt>>>,
@@ -288,7 +289,6 @@ struct Ends {
     messenger: Rc<Messenger>,
     /// What other OSDs connect to, if not that one.
     cluster_messenger: Option<Rc<Messenger>>,
-    auth: Rc<ServiceAuth>,
     addrs: EntityAddrVec,
     /// Where other OSDs connect.
     cluster_addrs: EntityAddrVec,
@@ -406,14 +406,15 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     }
     let id = config.id;
     let nonce = std::process::id() ^ (id.0 as u32).rotate_left(20) ^ wall_bits();
-    let (mon, rotating) = mon_client(&config, nonce);
+    let frame = begin_session(&config, nonce);
+    let mon = frame.mon.clone();
     let inbound = Rc::new(Inbound(RefCell::new(Weak::new())));
     let cluster_ip = config.cluster_ip.filter(|ip| *ip != config.ip);
-    let ends = listen(&config, cluster_ip, nonce, &mon, rotating, &inbound)?;
+    let ends = listen(&config, cluster_ip, &frame, &inbound)?;
     let pings = Pings::new(
         id,
         nonce,
-        ends.auth.clone(),
+        frame.auth.clone(),
         mon.auth().clone(),
         (config.ip, cluster_ip),
         config.ports.clone(),
@@ -457,13 +458,12 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
         id,
         shard,
         store,
-        mon: mon.clone(),
+        frame,
         ends,
         net,
         copies,
         link,
         pings: pings.clone(),
-        conf: Rc::new(RefCell::new(config.conf)),
         admin: RefCell::default(),
         superblock: RefCell::new(own),
         map: RefCell::new(map),
@@ -494,16 +494,12 @@ pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
     Ok(OsdHandle(d))
 }
 
-/// The keys of services, which the monitors renew.
-type Rotating = Rc<RefCell<RotatingKeyRing>>;
-
-fn mon_client(config: &OsdConfig, nonce: u32) -> (MonClient, Rotating) {
+fn begin_session(config: &OsdConfig, nonce: u32) -> Frame {
     let id = config.id;
     let name = AuthName { kind: EntityType::OSD, id: id.to_string() };
     let mut keyring = Keyring::default();
     keyring.insert(name.clone(), EntityAuth { key: config.key.clone(), ..EntityAuth::default() });
-    let rotating = Rc::new(RefCell::new(RotatingKeyRing::new(EntityType::OSD, keyring)));
-    let mon = MonClient::new(MonConfig {
+    let session = MonConfig {
         name,
         entity: EntityName::osd(id.0),
         key: config.key.clone(),
@@ -512,46 +508,39 @@ fn mon_client(config: &OsdConfig, nonce: u32) -> (MonClient, Rotating) {
         mon_hosts: config.mon_hosts.clone(),
         nonce,
         hostname: config.metadata.get("hostname").cloned().unwrap_or_default(),
-        rotating: Some(rotating.clone()),
+        rotating: None,
         policies: PolicySet::new(Policy::lossy_client()),
         limits: Limits::default(),
         timing: MON_TIMING,
-    });
-    (mon, rotating)
+    };
+    Frame::new(Rc::new(RefCell::new(config.conf.clone())), keyring, session)
 }
 
 fn listen(
     config: &OsdConfig,
     cluster_ip: Option<IpAddr>,
-    nonce: u32,
-    mon: &MonClient,
-    rotating: Rotating,
+    frame: &Frame,
     inbound: &Rc<Inbound>,
 ) -> Result<Ends, StartError> {
-    let auth = ServiceAuth::new(config.policy.clone(), rotating);
     let listen = |ip| -> Result<_, StartError> {
-        let messenger = Messenger::new(
-            MessengerConfig {
-                name: EntityName::osd(config.id.0),
-                nonce,
-                policies: PolicySet::new(Policy::stateless_server())
-                    .with(EntityType::OSD, Policy::lossless_peer())
-                    .with(EntityType::MGR, Policy::lossy_client()),
-                limits: Limits::default(),
-                server_auth: Some(auth.clone()),
-                client_auth: mon.auth().clone(),
-            },
+        let (messenger, addr) = frame.listen(
+            EntityName::osd(config.id.0),
+            PolicySet::new(Policy::stateless_server())
+                .with(EntityType::OSD, Policy::lossless_peer())
+                .with(EntityType::MGR, Policy::lossy_client()),
+            Limits::default(),
             inbound.clone(),
-        );
-        let addrs = EntityAddrVec::one(messenger.bind(ip, config.ports.clone())?);
-        Ok((messenger, addrs))
+            ip,
+            config.ports.clone(),
+        )?;
+        Ok((messenger, EntityAddrVec::one(addr)))
     };
     let (messenger, addrs) = listen(config.ip)?;
     let (cluster_messenger, cluster_addrs) = match cluster_ip.map(listen).transpose()? {
         Some((messenger, addrs)) => (Some(messenger), addrs),
         None => (None, addrs.clone()),
     };
-    Ok(Ends { messenger, cluster_messenger, auth, addrs, cluster_addrs })
+    Ok(Ends { messenger, cluster_messenger, addrs, cluster_addrs })
 }
 
 /// The scheduler, and what is notified when the manager should be told of demand.
@@ -625,11 +614,13 @@ impl OsdHandle {
     }
 
     /// Runs an admin command, a JSON object with `prefix`: return code, status, output.
-    pub async fn admin_command(&self, json: String) -> Answer {
+    pub async fn admin_command(&self, json: String) -> AnswerParts {
         let admin = self.0.admin.borrow().clone();
         match admin {
             Some(a) => a.run(&json).await,
-            None => (types::Errno::ESHUTDOWN.as_result(), "the OSD is stopping".into(), Vec::new()),
+            None => {
+                (types::Errno::ESHUTDOWN.as_result(), "the OSD is stopping".into(), Bytes::new())
+            }
         }
     }
 
@@ -656,7 +647,7 @@ impl Daemon {
 
     /// Asks the monitors for the newest map, and waits until it holds here.
     async fn latest_map(&self) -> Result<(), String> {
-        let (newest, _) = self.mon.get_version("osdmap").await.map_err(|e| e.to_string())?;
+        let (newest, _) = self.frame.mon.get_version("osdmap").await.map_err(|e| e.to_string())?;
         let newest = Epoch(u32::try_from(newest).unwrap_or(u32::MAX));
         while self.epoch() < newest {
             self.link.want_map(newest);
@@ -678,7 +669,7 @@ impl Daemon {
         Admin {
             whoami: self.id,
             shard: self.shard.clone(),
-            conf: self.conf.clone(),
+            conf: self.frame.conf.clone(),
             cluster: own.cluster,
             osd_fsid: own.osd,
             changed: Box::new(move || w1.upgrade().into_iter().for_each(|d| d.conf_changed())),
@@ -755,7 +746,7 @@ impl Daemon {
 
     async fn tick(self: &Rc<Self>, n: u64) {
         let every = |option: &str| {
-            let ms = (self.conf.borrow().f64(option) * 1000.0) as u64;
+            let ms = (self.frame.conf.borrow().f64(option) * 1000.0) as u64;
             n.is_multiple_of((ms / TICK.as_millis() as u64).max(1))
         };
         if !self.life.booted.get() && n.is_multiple_of(4) {
@@ -781,11 +772,11 @@ impl Daemon {
         }
         if self.life.booted.get() && n > 0 && every("osd_beacon_report_interval") {
             let (pgs, min_last_epoch_clean) = self.shard.ask(LastEpochClean).await;
-            self.mon.send_payload(&OsdBeacon {
+            self.frame.mon.send_payload(&OsdBeacon {
                 paxos: Paxos(self.epoch().0.into()),
                 pgs,
                 min_last_epoch_clean,
-                report_interval: self.conf.borrow().i64("osd_beacon_report_interval") as i32,
+                report_interval: self.frame.conf.borrow().i64("osd_beacon_report_interval") as i32,
                 ..OsdBeacon::default()
             });
         }
@@ -794,13 +785,13 @@ impl Daemon {
     /// Tells the monitors how full the store is, until the map says the same.
     fn check_fullness(&self) {
         let Some(map) = self.map.borrow().clone() else { return };
-        let failsafe = self.conf.borrow().f64("osd_failsafe_full_ratio");
+        let failsafe = self.frame.conf.borrow().f64("osd_failsafe_full_ratio");
         let level = Fullness::of(&self.store.statfs(), map.osd_map(), failsafe);
         let wanted = level.bit();
         if self.life.booted.get()
             && map.osd_map().osd(self.id).is_some_and(|o| o.state & fullness::BITS != wanted)
         {
-            self.mon.send_payload(&OsdFull {
+            self.frame.mon.send_payload(&OsdFull {
                 paxos: Paxos(map.epoch().0.into()),
                 map_epoch: map.epoch(),
                 state: wanted,
@@ -837,12 +828,12 @@ impl Daemon {
         for (why, settings) in news {
             let text = format!("ignored: {}: {why}", settings.join(", "));
             tracing::warn!(osd = self.id.0, "{text}");
-            self.mon.log(LogPriority::WARN, "cluster", text);
+            self.frame.mon.log(LogPriority::WARN, "cluster", text);
         }
     }
 
     fn conf_changed(self: &Rc<Self>) {
-        let conf = self.conf.borrow();
+        let conf = self.frame.conf.borrow();
         let boxed = Box::new(conf.clone());
         self.shard
             .send(ShardMsg::Configure { conf: boxed.clone(), booted: self.life.booted.get() });
@@ -852,9 +843,7 @@ impl Daemon {
         self.store.set_budgets(settings::budgets(&conf));
         self.store.slow_down_device(settings::slowness(&conf));
         self.store.fail_some_requests(settings::faults(&conf));
-        self.ends
-            .auth
-            .set_service_modes(&conf.str("ms_service_mode"), &conf.str("ms_mon_service_mode"));
+        self.frame.apply_auth_settings();
     }
 
     async fn stop(self: &Rc<Self>) -> Result<(), StoreError> {
@@ -864,7 +853,7 @@ impl Daemon {
         // What is said next means that no read is answered any more.
         self.shard.send(ShardMsg::Seal);
         if self.life.booted.get() {
-            self.mon.send_payload(&OsdMarkMeDown {
+            self.frame.mon.send_payload(&OsdMarkMeDown {
                 paxos: Paxos(self.epoch().0.into()),
                 fsid: self.superblock.borrow().cluster,
                 target: self.id,
@@ -886,7 +875,7 @@ impl Daemon {
         }
         self.pings.shutdown();
         self.copies.shutdown();
-        self.mon.shutdown();
+        self.frame.mon.shutdown();
         self.keep_learned().await;
         let mut closed = self.store.last_commit().await;
         if closed.is_ok() {

@@ -188,7 +188,7 @@ impl Pings {
         self.choose(d);
         let now = Instant::now();
         let (interval, grace, again) = {
-            let conf = d.conf.borrow();
+            let conf = d.frame.conf.borrow();
             let seconds = |option| Duration::from_secs(conf.u64(option));
             (
                 seconds("osd_heartbeat_interval"),
@@ -196,7 +196,7 @@ impl Pings {
                 seconds("osd_mon_report_interval"),
             )
         };
-        let stamp = crate::clock::wall_now();
+        let stamp = client::wall_clock();
         let due = self.beats.borrow_mut().due(now, interval, stamp);
         for (osd, lane, at) in due {
             if !booted {
@@ -244,7 +244,7 @@ impl Pings {
     /// marked down because no other hears it, but reaches the monitors, would be marked up and down
     /// again and again.
     pub fn is_healthy(&self, d: &Daemon) -> bool {
-        let conf = d.conf.borrow();
+        let conf = d.frame.conf.borrow();
         let interval = Duration::from_secs(conf.u64("osd_heartbeat_interval"));
         self.beats.borrow().are_heard(
             Instant::now(),
@@ -258,7 +258,7 @@ impl Pings {
             fsid: d.superblock.borrow().cluster,
             map_epoch: d.epoch(),
             op,
-            ping_stamp: crate::clock::wall_now(),
+            ping_stamp: client::wall_clock(),
             up_from: d.superblock.borrow().up_from,
             ..OsdPing::default()
         }
@@ -278,14 +278,14 @@ impl Pings {
             }
             OsdPing::PING_REPLY => {
                 let Some((osd, lane)) = self.peer_of(conn) else { return };
-                let span = d.conf.borrow().u64("debug_heartbeat_testing_span");
+                let span = d.frame.conf.borrow().u64("debug_heartbeat_testing_span");
                 let minute = Duration::from_secs(if span == 0 { 60 } else { span });
                 let told = self.beats.borrow_mut().answered(
                     osd,
                     lane,
                     Instant::now(),
                     ping.ping_stamp,
-                    crate::clock::wall_now(),
+                    client::wall_clock(),
                     minute,
                 );
                 if let Some(process) = told {
@@ -300,7 +300,9 @@ impl Pings {
 
     /// An OSD's address refuses connections: its process is gone.
     pub fn refused(&self, d: &Rc<Daemon>, osd: OsdId) {
-        if !d.conf.borrow().bool("osd_fast_fail_on_connection_refused") || !d.life.booted.get() {
+        if !d.frame.conf.borrow().bool("osd_fast_fail_on_connection_refused")
+            || !d.life.booted.get()
+        {
             return;
         }
         let again = Duration::from_secs(1);
@@ -311,7 +313,7 @@ impl Pings {
     }
 
     fn report(&self, d: &Daemon, s: &Silence, flags: u8) {
-        d.mon.send_payload(&OsdFailure {
+        d.frame.mon.send_payload(&OsdFailure {
             paxos: Paxos(d.epoch().0.into()),
             fsid: d.superblock.borrow().cluster,
             target: s.osd,

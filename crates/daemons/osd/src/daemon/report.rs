@@ -96,7 +96,7 @@ fn print(s: &PgStat) -> u64 {
 
 impl Daemon {
     pub(super) fn mgr_map(&self, map: MgrMap) {
-        self.mon.got("mgrmap", map.epoch.0.into());
+        self.frame.mon.got("mgrmap", map.epoch.0.into());
         let addrs = if map.available { map.active_addrs.clone() } else { EntityAddrVec::default() };
         if *self.manager.addrs.borrow() == addrs {
             return;

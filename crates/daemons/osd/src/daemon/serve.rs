@@ -7,6 +7,8 @@ use crate::net::Net;
 use crate::session::{ConnectionSink, Session};
 use crate::shard::ShardMsg;
 use crate::superblock;
+use bytes::Bytes;
+use daemon_frame::send;
 use messages::{
     Command, CommandReply, MgrConfigure, OsdBackoff, OsdForceRecovery, OsdMapMsg, OsdOp, OsdScrub,
     Payload, PeerMessage, QosShares,
@@ -146,12 +148,9 @@ impl Daemon {
         tokio::task::spawn_local(async move {
             let (result, status, output) = match this {
                 Some(a) if admin => a.run(&c.cmd.concat()).await,
-                _ => (types::Errno::EACCES.as_result(), "access denied".into(), Vec::new()),
+                _ => (types::Errno::EACCES.as_result(), "access denied".into(), Bytes::new()),
             };
-            let mut reply =
-                CommandReply { result, status, output: output.into() }.encode(conn.features());
-            reply.tid = tid;
-            conn.send(reply);
+            send(&conn, &CommandReply { result, status, output }, tid);
         });
     }
 }

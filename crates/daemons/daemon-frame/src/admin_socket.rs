@@ -4,6 +4,7 @@
 //! big-endian `u32` length and that many bytes (Ceph 16.2: `src/common/admin_socket.cc`). An answer
 //! has no error code, so a failed command's text is its answer, prefixed by `ERROR: `.
 
+use crate::commands::AnswerParts;
 use anyhow::{Context, Result};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -20,11 +21,8 @@ const CLIENTS_MAX: usize = 32;
 /// How long a client may take for its command and for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a command gives: return code (0 or a negative errno), status text, output.
-pub type Answer = (i32, String, Vec<u8>);
-
 /// Runs a command given as JSON text.
-pub type Handler = Rc<dyn Fn(String) -> Pin<Box<dyn Future<Output = Answer>>>>;
+pub type Handler = Rc<dyn Fn(String) -> Pin<Box<dyn Future<Output = AnswerParts>>>>;
 
 /// A listening socket; its file is removed when this is dropped.
 pub struct AdminSocket {
@@ -119,9 +117,9 @@ async fn answer(mut stream: UnixStream, handler: Handler) -> Result<()> {
     };
     let (code, status, mut output) = handler(text).await;
     if code < 0 && output.is_empty() {
-        output = format!("ERROR: {status}\n").into_bytes();
+        output = format!("ERROR: {status}\n").into();
     } else if output.is_empty() {
-        output = status.into_bytes();
+        output = status.into();
     }
     stream.write_all(&u32::try_from(output.len())?.to_be_bytes()).await?;
     stream.write_all(&output).await?;
@@ -141,9 +139,9 @@ mod tests {
             let handler: Handler = Rc::new(|c| {
                 Box::pin(async move {
                     if c.contains("fail") {
-                        (-22, "no".into(), vec![])
+                        (-22, "no".into(), bytes::Bytes::new())
                     } else {
-                        (0, String::new(), c.into_bytes())
+                        (0, String::new(), c.into())
                     }
                 })
             });
