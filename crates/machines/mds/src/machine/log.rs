@@ -115,7 +115,7 @@ impl Mds {
                 self.dirty_entries += 1;
             }
         }
-        self.dirty_dirs.entry(dir).or_insert(batch);
+        self.dirty_dirs.note(dir, batch);
         self.seen = self.seen.max(batch);
     }
 
@@ -139,7 +139,7 @@ impl Mds {
             Some((dir, name)) => self.dirty(DirFrag::whole(dir), &name),
             None => {
                 self.log.open.base.insert(ino);
-                self.dirty_base.entry(ino).or_insert(batch);
+                self.dirty_base.note(ino, batch);
                 self.seen = self.seen.max(batch);
             }
         }
@@ -151,7 +151,7 @@ impl Mds {
         let batch = self.log.open();
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.inode.backtrace_version = node.inode.version;
-            self.backtraces.entry(ino).or_insert(batch);
+            self.backtraces.note(ino, batch);
         }
     }
 
@@ -278,9 +278,9 @@ impl Mds {
     /// Forgets batches of which all is at rest.
     pub(crate) fn trim(&mut self) {
         let mut low = Batch(self.log.durable.0 + 1);
-        let bounds = [&self.dirty_base, &self.backtraces];
-        for b in bounds.into_iter().flat_map(|m| m.values()).chain(self.dirty_dirs.values()) {
-            low = low.min(*b);
+        let oldest = [self.dirty_base.oldest(), self.backtraces.oldest(), self.dirty_dirs.oldest()];
+        for b in oldest.into_iter().flatten() {
+            low = low.min(b);
         }
         if self.conf.bug != Bug::TrimEarly {
             for write in self.writes.values() {

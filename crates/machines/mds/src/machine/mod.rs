@@ -12,6 +12,7 @@ mod recovery;
 mod rename;
 mod schedule;
 mod sessions;
+mod since;
 mod stats;
 mod strays;
 mod vxattrs;
@@ -145,9 +146,9 @@ pub struct Mds {
     log: log::Log,
     next_ino: BTreeMap<Space, u64>,
     // What is to be written.
-    dirty_dirs: BTreeMap<DirFrag, Batch>,
-    dirty_base: BTreeMap<Ino, Batch>,
-    backtraces: BTreeMap<Ino, Batch>,
+    dirty_dirs: since::Since<DirFrag>,
+    dirty_base: since::Since<Ino>,
+    backtraces: since::Since<Ino>,
     dirty_entries: usize,
     writes: BTreeMap<Token, write_back::Write>,
     write_ops: BTreeSet<OpId>,
@@ -227,9 +228,9 @@ impl Mds {
             seen: Batch(0),
             log: log::Log::default(),
             next_ino: BTreeMap::new(),
-            dirty_dirs: BTreeMap::new(),
-            dirty_base: BTreeMap::new(),
-            backtraces: BTreeMap::new(),
+            dirty_dirs: since::Since::default(),
+            dirty_base: since::Since::default(),
+            backtraces: since::Since::default(),
             dirty_entries: 0,
             writes: BTreeMap::new(),
             write_ops: BTreeSet::new(),

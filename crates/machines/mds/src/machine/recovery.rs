@@ -148,8 +148,7 @@ impl Replay {
                 mds.insert_entry(dir, name.clone(), link);
                 mds.dir_mut(dir).dirty.insert(name, Dirty::new(batch));
                 mds.dirty_entries += 1;
-                let oldest = mds.dirty_dirs.entry(dir).or_insert(batch);
-                *oldest = batch.min(*oldest);
+                mds.dirty_dirs.note(dir, batch);
             }
         }
         mds.perhaps_active();

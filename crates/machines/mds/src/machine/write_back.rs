@@ -90,19 +90,13 @@ impl Mds {
                     })
                 })
         };
-        let oldest = |list: Vec<(Batch, What)>, mds: &Mds| {
-            list.into_iter().filter(|(_, w)| !busy(mds, w)).min_by_key(|(b, _)| *b)
-        };
-        let bases = self.dirty_base.iter().map(|(i, b)| (*b, What::Base(*i))).collect();
-        let dirs = self.dirty_dirs.iter().map(|(d, b)| (*b, What::Dir(*d))).collect();
-        let traces = self.backtraces.iter().map(|(i, b)| (*b, What::Backtrace(*i))).collect();
-        let mut candidates: Vec<_> = [bases, dirs, traces]
-            .into_iter()
-            .filter_map(|list| oldest(list, self))
-            .filter(|(b, _)| self.is_due(*b))
-            .collect();
-        candidates.sort_by_key(|(b, _)| *b);
-        let Some((_, what)) = candidates.into_iter().next() else { return false };
+        // Few are busy: the first that is not is near the beginning.
+        let free = |(_, what): &(Batch, What)| !busy(self, what);
+        let base = self.dirty_base.in_order().map(|(b, i)| (b, What::Base(i))).find(free);
+        let dir = self.dirty_dirs.in_order().map(|(b, d)| (b, What::Dir(d))).find(free);
+        let trace = self.backtraces.in_order().map(|(b, i)| (b, What::Backtrace(i))).find(free);
+        let oldest = [base, dir, trace].into_iter().flatten().min_by_key(|(b, _)| *b);
+        let Some((_, what)) = oldest.filter(|(b, _)| self.is_due(*b)) else { return false };
         match what {
             What::Base(ino) => self.write_base(ino),
             What::Dir(dir) => {
@@ -179,7 +173,7 @@ impl Mds {
 
     /// Writes where an inode lives.
     pub(crate) fn write_backtrace(&mut self, ino: Ino) -> Exec<()> {
-        let Some(since) = self.backtraces.get(&ino).copied() else { return Ok(()) };
+        let Some(since) = self.backtraces.get(&ino) else { return Ok(()) };
         self.chain(ino)?;
         let mut ancestors = Vec::new();
         let mut at = self.nodes.get(&ino);
@@ -211,11 +205,11 @@ impl Mds {
     /// Ends a flush when all is at rest.
     fn finish_flush(&mut self) -> bool {
         let Some(Flushing::Entries(upto)) = self.flush else { return false };
-        let due = |b: &Batch| *b <= upto;
+        let due = |b: Batch| b <= upto;
         if self.log.durable < upto
-            || self.dirty_dirs.values().any(due)
-            || self.dirty_base.values().any(due)
-            || self.backtraces.values().any(due)
+            || self.dirty_dirs.oldest().is_some_and(due)
+            || self.dirty_base.oldest().is_some_and(due)
+            || self.backtraces.oldest().is_some_and(due)
             || self.writes.values().any(|w| w.since <= upto)
             || !self.write_ops.is_empty()
         {
