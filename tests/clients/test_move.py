@@ -76,7 +76,7 @@ def test_a_plan_changes_nothing(cl):
     assert cl.ceph_json("osd", "dump")["epoch"] == epoch and cl.move("ls") == []
     for args, text in ((("drain", "osd.99"), "not in both maps"), (("rule", "data"), "a pool and a rule are expected"), (("rule", "data", "nowhere"), "does not exist"),
                        (("drain", "osd.0", "osd.1", "osd.2"), "no place for 3 copies"), (("drain", "osd.1", "--hours", "late"), "22:00-06:00"),
-                       (("drain", "osd.1", "--rate", "fast"), "as 100M")):
+                       (("drain", "osd.1", "--rate", "fast"), "as 100M"), (("drain", "osd.1", "--p99", "10"), "as 10ms")):
         refused = cl.move("start", *args, check=False)
         assert refused.returncode != 0 and text in refused.stderr, (args, refused.stderr)
     assert cl.move("ls") == []
@@ -149,7 +149,9 @@ def test_grow(cl):
 def test_a_job_outlives_a_power_cut(cl, process):
     before = cl.placed()
     job = cl.move("start", "drain", "osd.4", "--pgs", "1", "--rate", "300K")["id"]
-    eventually(lambda: cl.job(job)["maps"] >= 2, what="two steps")
+    eventually(lambda: cl.job(job)["maps"] >= 4, what="four steps")
+    told = eventually(lambda: (lambda j: j if j["seconds_left_low"] is not None else None)(cl.job(job)), what="an estimate with a range")
+    assert told["seconds_left_low"] <= told["seconds_left"] and told["confidence"] == 0.8, told
     process.kill()
     process.start()
     assert cl.job(job)["state"] == "running"
@@ -158,6 +160,31 @@ def test_a_job_outlives_a_power_cut(cl, process):
     cl.move("undo", str(job))
     process.kill()
     process.start()
+    cl.ends(job, "undone")
+    cl.clean()
+    assert cl.placed() == before
+    cl.whole("data")
+
+
+def test_clients_that_are_slow_hold_a_job_back(cl):
+    before = cl.placed()
+    load = subprocess.Popen(cl.argv("rados", "-p", "data", "bench", "300", "write", "-b", "4096", "-t", "4", "--run-name", "slow"), stdout=subprocess.DEVNULL)
+    try:
+        # No device answers in a microsecond.
+        job = cl.move("start", "drain", "osd.4", "--pgs", "1", "--per-osd", "1", "--p99", "1us")["id"]
+        held = eventually(lambda: (lambda j: j if j["pace"] == 0 and not j["pgs_moving"] else None)(cl.job(job)), timeout=180, what="the job to give way")
+        assert held["state"] == "running" and held["note"].startswith("clients' p99 is ") and held["limits"]["p99_us"] == 1, held
+        assert "and its ceiling 0.0 ms" in cl.ceph("-s")
+        left = cl.on(4)
+    finally:
+        load.kill()
+        load.wait()
+    assert left > 0, "it was held back before its end"
+    # Without clients it comes back, and goes to its end.
+    eventually(lambda: cl.job(job)["pace"] > 0, timeout=120, what="the job to come back")
+    cl.ends(job)
+    assert cl.on(4) == 0
+    cl.move("undo", str(job))
     cl.ends(job, "undone")
     cl.clean()
     assert cl.placed() == before

@@ -23,6 +23,7 @@ pub mod commands;
 pub mod counters;
 pub mod crash;
 pub mod health_history;
+pub mod latency;
 pub mod prometheus;
 pub mod qos;
 pub mod rbd;

@@ -599,6 +599,7 @@ impl Inner {
                         rbd.perf.borrow_mut().handle_report(&r.images);
                     }
                     if let Ok(seen) = QosSeen::from_bytes(&r.qos) {
+                        self.state.borrow_mut().clients.take(&seen.latencies);
                         let most =
                             self.frame.conf.borrow().u64("mgr/prometheus/qos_tenants") as usize;
                         self.seen.borrow_mut().take(r.osd, seen, most, wall_clock().as_secs_f64());

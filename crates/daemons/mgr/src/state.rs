@@ -44,6 +44,8 @@ pub struct MgrState {
     pub pg_map: PgMap,
     /// The last digest that was made.
     pub digest: Digest,
+    /// How long clients' operations take.
+    pub clients: crate::latency::Clients,
     /// When a missing scrub is worth a warning.
     pub scrub_limits: ScrubLimits,
     /// When slow pings are.
@@ -176,6 +178,7 @@ impl MgrState {
             digest.rule_avail = rule_avail(map, &self.pg_map);
         }
         self.note_paused(&mut digest);
+        digest.clients = self.clients.measured(now.as_secs_f64());
         self.digest = digest;
         self.health = self.pg_map.health_checks(now);
         let interval = |pool: PoolId, name| match map.as_ref()?.pool(pool)?.opts.get(name)? {

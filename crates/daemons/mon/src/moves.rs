@@ -2,9 +2,10 @@
 //! chosen, the crate `placement` says.
 
 use crate::osd_state::OsdMapExt;
-use crate::state::{Change, Pending};
+use crate::state::{Change, Metadata, Pending};
 use pgmap::Digest;
 use placement::movement::{Edits, Job, Look, State, Stop};
+use placement::pace::ClientLatency;
 use placement::stats::{Holds, Stats, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub struct Known {
     unclean: BTreeSet<PgId>,
     acting: BTreeMap<OsdId, u32>,
     told: Epoch,
+    clients: ClientLatency,
 }
 
 impl Known {
@@ -48,13 +50,44 @@ impl Known {
             unclean: digest.unclean.iter().copied().chain(unreported).collect(),
             acting: digest.pgs_by_osd.clone(),
             told: told.min().unwrap_or(Epoch(0)),
+            clients: ClientLatency {
+                number: digest.clients.number,
+                p99: (digest.clients.count > 0).then_some(digest.clients.p99),
+            },
         }
     }
 
-    fn look<'a>(&'a self, map: &'a OsdMap, next: Epoch, now: Utime) -> Look<'a> {
-        let Known { stats, unclean, acting, told } = self;
-        Look { map, stats, unclean, acting, told: *told, next, now }
+    fn look<'a>(
+        &'a self,
+        map: &'a OsdMap,
+        serials: &'a BTreeMap<OsdId, String>,
+        next: Epoch,
+        now: Utime,
+    ) -> Look<'a> {
+        let Known { stats, unclean, acting, told, clients } = self;
+        Look { map, stats, unclean, acting, told: *told, next, now, clients: *clients, serials }
     }
+}
+
+/// Models and serial numbers of devices by their OSDs, as those tell them. A device that has
+/// several OSDs is left out: it does not tell one from the other.
+pub fn serials(metadata: &BTreeMap<OsdId, Metadata>) -> BTreeMap<OsdId, String> {
+    let mut count: BTreeMap<&str, u32> = BTreeMap::new();
+    let ids = metadata.iter().filter_map(|(osd, m)| {
+        let ids = m.get("device_ids")?;
+        ids.contains('=').then_some((*osd, ids.as_str()))
+    });
+    let ids: Vec<(OsdId, &str)> = ids.collect();
+    for (_, id) in &ids {
+        *count.entry(serial(id)).or_default() += 1;
+    }
+    let alone = ids.iter().filter(|(_, id)| count.get(serial(id)) == Some(&1));
+    alone.map(|(osd, id)| (*osd, serial(id).to_owned())).collect()
+}
+
+/// `MODEL_SERIAL` of `sda=MODEL_SERIAL`: the kernel's name says nothing of the device.
+fn serial(id: &str) -> &str {
+    id.split_once('=').map_or(id, |(_, serial)| serial)
 }
 
 /// The job that may still change the map.
@@ -93,7 +126,11 @@ pub fn step(p: &mut Pending, digest: &Digest) -> Option<String> {
     let before = open(&p.state().moves)?.clone();
     let (mut job, map) = ((*before).clone(), p.osd().clone());
     let known = Known::new(&map, digest);
-    let edits = job.step(known.look(&map, p.osd_epoch(), p.now()));
+    let serials = match job.state {
+        State::Waits => serials(&p.state().osd_metadata),
+        _ => BTreeMap::new(),
+    };
+    let edits = job.step(known.look(&map, &serials, p.osd_epoch(), p.now()));
     if job == *before && edits.is_none() {
         return None;
     }
@@ -102,7 +139,9 @@ pub fn step(p: &mut Pending, digest: &Digest) -> Option<String> {
         return Some(format!("movement job {id} cannot take its step: {why}"));
     }
     let stuck = note.starts_with("stuck") && note != before.note;
+    let same_device = state == State::Waits && !note.is_empty() && note != before.note;
     match state {
+        _ if same_device => Some(format!("movement job {id} waits: {note}")),
         State::Running if stuck => Some(format!("movement job {id} is {note}")),
         _ if state == before.state => None,
         _ => Some(format!("movement job {id} is {}", state.name())),

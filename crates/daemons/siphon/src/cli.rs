@@ -477,6 +477,10 @@ pub struct MoveJob {
     /// Hours of the day in UTC, as 22:00-06:00.
     #[arg(long)]
     pub hours: Option<String>,
+    /// What 99 of 100 operations of clients may take, as 10ms; while they take longer, less
+    /// begins to move, and then nothing.
+    #[arg(long)]
+    pub p99: Option<String>,
     /// Weight in CRUSH of each OSD to grow onto; its size in TiB without it.
     #[arg(long)]
     pub weight: Option<f64>,

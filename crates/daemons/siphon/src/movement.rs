@@ -66,6 +66,7 @@ fn of(prefix: &str, job: MoveJob) -> Value {
         ("per_osd", job.per_osd.map(Value::from)),
         ("rate", job.rate.map(Value::from)),
         ("hours", job.hours.map(Value::from)),
+        ("p99", job.p99.map(Value::from)),
         ("weight", job.weight.map(Value::from)),
     ];
     let given = given.into_iter().filter_map(|(k, v)| Some((k.to_owned(), v?)));

@@ -97,6 +97,8 @@ pub struct OsdQueue<R> {
     front: Front,
     /// What is set and does not hold.
     ignored: Vec<Ignored>,
+    /// How long clients' operations took, since the manager was told.
+    latencies: qos::Latencies,
     /// Notified when the manager should be told of demand before the next round.
     news: Rc<News>,
     /// Where its time begins.
@@ -135,6 +137,7 @@ impl<R: Request> OsdQueue<R> {
             costs,
             front,
             ignored: Vec::new(),
+            latencies: qos::Latencies::default(),
             news,
             start,
         };
@@ -683,8 +686,11 @@ impl<R: Request> Queue<R> for OsdQueue<R> {
         });
         let classes = classes.collect();
         let promised = self.promised();
+        let latencies = self.latencies.bins().to_vec();
+        self.latencies.clear();
         QosSeen {
             classes,
+            latencies,
             tenants: self.tenants.take_seen(pool_name),
             work: self.classes.take_work(promised.as_ref()),
         }
@@ -720,7 +726,9 @@ impl<R: Request> Queue<R> for OsdQueue<R> {
     }
 
     fn answered(&mut self, took: Duration, now: Instant) {
-        self.front.answered(took.as_nanos().min(u64::MAX.into()) as u64, self.at(now));
+        let took = took.as_nanos().min(u64::MAX.into()) as u64;
+        self.latencies.add(took);
+        self.front.answered(took, self.at(now));
     }
 
     fn spent(&mut self, op: &R, spent: &Spent) {

@@ -7,6 +7,7 @@
 //! * [`balance`] -- proposals of upmaps;
 //! * [`eval`] -- scores of a distribution, as `ceph balancer eval` shows them;
 //! * [`movement`] -- movement of data as a job;
+//! * [`pace`] -- how much of its limits such a job uses, and when it ends;
 //! * [`reweight`] -- `osd reweight-by-utilization` and `reweight-by-pg`.
 
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@
 pub mod balance;
 pub mod eval;
 pub mod movement;
+pub mod pace;
 pub mod reweight;
 pub mod stats;
 pub mod upmap;

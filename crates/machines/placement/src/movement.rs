@@ -12,6 +12,7 @@
 
 use crate::Stats;
 use crate::balance::{Bounds, Measure, propose};
+use crate::pace::{self, Arrivals, ClientLatency, Eta};
 use crate::stats::groups;
 use crate::upmap::{Refused, Trial, Upmap, same_place};
 use denc_derive::Denc;
@@ -70,7 +71,7 @@ pub struct Goal {
 
 /// How much at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Denc)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Limits {
     /// PGs that move at a time.
     pub pgs: u32,
@@ -82,11 +83,15 @@ pub struct Limits {
     pub from: u16,
     /// and until which something begins to move; the same for always.
     pub until: u16,
+    /// Microseconds that 99 of 100 operations of clients take at most, or less begins to move; 0
+    /// for no such ceiling.
+    #[denc(since = 2)]
+    pub p99: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { pgs: 16, per_osd: 2, rate: 0, from: 0, until: 0 }
+        Limits { pgs: 16, per_osd: 2, rate: 0, from: 0, until: 0, p99: 0 }
     }
 }
 
@@ -227,7 +232,7 @@ pub struct Moving {
 
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Job {
     /// Counts jobs.
     pub id: u64,
@@ -270,6 +275,25 @@ pub struct Job {
     pub skipped: u64,
     /// What it waits for.
     pub note: String,
+    /// How much of its limits clients' latency leaves it, in thousandths.
+    #[denc(since = 2)]
+    pub pace: u32,
+    /// The last measurement of latency that counted.
+    #[denc(since = 2)]
+    pub paced: u64,
+    /// How fast data arrived.
+    #[denc(since = 2)]
+    pub arrivals: Arrivals,
+    /// Model and serial number of the device of an OSD that is replaced; empty if it is not known,
+    /// or if the device has more than one OSD.
+    #[denc(since = 2)]
+    pub serial: String,
+    /// The OSD is back on that device.
+    #[denc(since = 2)]
+    pub same_device: bool,
+    /// The same device is taken back, by wish.
+    #[denc(since = 2)]
+    pub takes_same: bool,
 }
 
 /// What a step is chosen from.
@@ -289,6 +313,10 @@ pub struct Look<'a> {
     pub next: Epoch,
     /// The time.
     pub now: Utime,
+    /// How long clients' operations took.
+    pub clients: ClientLatency,
+    /// Model and serial number of devices that have one OSD.
+    pub serials: &'a BTreeMap<OsdId, String>,
 }
 
 /// Upmaps that keep all data where the old map has it when the new one takes its place.
@@ -349,6 +377,8 @@ struct Batch<'a> {
     look: Look<'a>,
     trial: Trial,
     limits: Limits,
+    /// PGs that may move at a time.
+    most: u32,
     /// PGs that move, by OSD, and bytes that come.
     busy: BTreeMap<OsdId, (u32, u64)>,
     count: u32,
@@ -359,7 +389,7 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     fn is_full(&self) -> bool {
-        self.count >= self.limits.pgs
+        self.count >= self.most
     }
 
     /// Whether a PG may go now. An OSD that it comes to must be up, and have room for all that
@@ -511,7 +541,7 @@ impl Job {
         stats: &Stats,
         now: Utime,
     ) -> Result<(Job, Edits), Stop> {
-        let mut job = Job { id, goal, limits, began: now, ..Job::default() };
+        let mut job = Job { id, goal, limits, began: now, pace: pace::WHOLE, ..Job::default() };
         job.check(map)?;
         let edits = match job.goal.verb {
             Verb::Grow => {
@@ -714,11 +744,16 @@ impl Job {
             return Err(Stop(format!("job {} is {}", self.id, self.state.name())));
         }
         self.state = State::Paused;
+        self.arrivals.stand();
         Ok(())
     }
 
-    /// Goes on.
+    /// Goes on. A job that waits for a new device takes the same one, if that is there.
     pub fn resume(&mut self) -> Result<(), Stop> {
+        if self.state == State::Waits && self.same_device {
+            self.takes_same = true;
+            return Ok(());
+        }
         if self.state != State::Paused {
             return Err(Stop(format!("job {} is {}", self.id, self.state.name())));
         }
@@ -760,6 +795,7 @@ impl Job {
             job.todo = job.before.clone();
         }
         (job.way, job.state, job.ended) = (Way::Back, State::Running, Utime::default());
+        job.arrivals.forget();
         let mut then = map.clone();
         edits.apply(&mut then)?;
         (job.moved, job.total) = (0, job.left(&then, stats));
@@ -775,21 +811,27 @@ impl Job {
             m.epoch <= look.told && !look.unclean.contains(pg) && map.pool(pg.pool).is_some()
         };
         let gone = |pg: &PgId| map.pool(pg.pool).is_none_or(|p| pg.seed >= p.pg_num);
-        self.moved += self
+        let arrives = self
             .moving
             .iter()
             .filter(|(pg, m)| arrived(pg, m))
             .map(|(_, m)| m.bytes * m.to.len() as u64)
             .sum::<u64>();
+        self.moved += arrives;
+        self.arrivals.note(arrives, look.now);
         self.moving.retain(|pg, m| !arrived(pg, m) && !gone(pg));
         self.todo.retain(|pg, _| !gone(pg));
         if self.state == State::Waits {
-            self.await_device(map);
+            self.await_device(look);
         }
         if self.state != State::Running {
             return None;
         }
-        if let Some(why) = self.holds_back(look) {
+        let held = self.keep_pace(look.clients).or_else(|| self.holds_back(look));
+        if let Some(why) = held {
+            if self.moving.is_empty() {
+                self.arrivals.stand();
+            }
             self.note = why;
             return None;
         }
@@ -797,6 +839,7 @@ impl Job {
             look,
             trial: Trial::new(map.clone()),
             limits: self.limits,
+            most: self.most(),
             busy: BTreeMap::new(),
             count: 0,
             chosen: BTreeMap::new(),
@@ -839,18 +882,72 @@ impl Job {
             self.not_before = look.now + pause;
         }
         self.note.clear();
+        self.arrivals.go(look.now);
         self.maps += 1;
         Some(edits)
     }
 
-    /// The device of an OSD that is replaced has another identity: data may come back.
-    fn await_device(&mut self, map: &OsdMap) {
+    /// The store of an OSD that is replaced has another identity: data may come back. A new store
+    /// on the device that was to be replaced gets nothing unless that is asked for.
+    fn await_device(&mut self, look: Look<'_>) {
         let Some((osd, _)) = self.goal.osds.first() else { return };
-        let new = map.is_up(*osd) && map.osd(*osd).is_some_and(|o| o.uuid != self.device);
-        if new {
-            (self.state, self.way) = (State::Running, Way::Return);
-            self.todo = self.before.clone();
+        let new = |o: &types::osdmap::Osd| o.uuid != self.device && !o.uuid.is_zero();
+        if !look.map.is_up(*osd) || !look.map.osd(*osd).is_some_and(new) {
+            self.same_device = false;
+            self.note.clear();
+            return;
         }
+        let serial = look.serials.get(osd);
+        self.same_device = !self.serial.is_empty() && serial == Some(&self.serial);
+        if self.same_device && !self.takes_same {
+            self.note = format!(
+                "osd.{osd} is back on the device that was to be replaced, {}: start it on another \
+                 one, or take this one with siphon move resume {}",
+                self.serial, self.id
+            );
+            return;
+        }
+        (self.state, self.way, self.same_device) = (State::Running, Way::Return, false);
+        self.note.clear();
+        self.arrivals.forget();
+        self.todo = self.before.clone();
+    }
+
+    /// PGs that may move at a time.
+    fn most(&self) -> u32 {
+        match self.limits.p99 {
+            0 => self.limits.pgs,
+            _ => pace::allowed(self.limits.pgs, self.pace),
+        }
+    }
+
+    /// Takes a measurement of clients' latency into account; why nothing begins to move.
+    fn keep_pace(&mut self, clients: ClientLatency) -> Option<String> {
+        let ceiling = self.limits.p99;
+        if ceiling == 0 {
+            return None;
+        }
+        if clients.number != self.paced {
+            self.paced = clients.number;
+            self.pace = pace::pace(self.pace, clients.p99, ceiling);
+        }
+        let millis = |us: u64| us as f64 / 1000.0;
+        (self.most() == 0).then(|| match clients.p99 {
+            Some(p99) => format!(
+                "clients' p99 is {:.1} ms, and its ceiling {:.1} ms",
+                millis(p99),
+                millis(ceiling)
+            ),
+            None => "clients' p99 was above its ceiling".into(),
+        })
+    }
+
+    /// When it ends.
+    pub fn eta(&self, now: Utime) -> Option<Eta> {
+        let left = self.total.saturating_sub(self.moved);
+        (self.state == State::Running)
+            .then(|| pace::eta(&self.arrivals, left, &self.limits, now))
+            .flatten()
     }
 
     /// Why nothing begins to move now.
@@ -942,7 +1039,7 @@ impl Job {
             }
         }
         let pools: Vec<PoolId> = look.map.pools.keys().copied().collect();
-        let changes = self.limits.pgs.saturating_sub(batch.count) as usize;
+        let changes = batch.most.saturating_sub(batch.count) as usize;
         let movable = |pg: PgId| !self.moving.contains_key(&pg) && !look.unclean.contains(&pg);
         for p in propose(look.map, &stats, &pools, Bounds { measure, changes }, &movable) {
             // What it moves is one copy; it is checked again, for limits of OSDs.
@@ -1044,9 +1141,9 @@ const PLAN_STEPS_MAX: u64 = 100_000;
 /// changed.
 pub fn plan(job: &Job, map: &OsdMap, stats: &Stats) -> Result<(Plan, OsdMap), Stop> {
     let (mut job, mut map, mut stats) = (job.clone(), map.clone(), stats.clone());
-    // Hours and rate make it longer, not other.
-    job.limits = Limits { rate: 0, from: 0, until: 0, ..job.limits };
-    let (unclean, acting) = (BTreeSet::new(), BTreeMap::new());
+    // Hours, rate and ceiling make it longer, not other.
+    job.limits = Limits { rate: 0, from: 0, until: 0, p99: 0, ..job.limits };
+    let (unclean, acting, serials) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     let mut plan = Plan::default();
     for _ in 0..PLAN_STEPS_MAX {
         let next = map.epoch.next();
@@ -1058,6 +1155,8 @@ pub fn plan(job: &Job, map: &OsdMap, stats: &Stats) -> Result<(Plan, OsdMap), St
             told: map.epoch,
             next,
             now: Utime::default(),
+            clients: ClientLatency::default(),
+            serials: &serials,
         };
         let edits = job.step(look);
         if let Some(edits) = &edits {

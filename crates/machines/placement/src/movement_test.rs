@@ -1,6 +1,7 @@
 //! Movement jobs on random clusters: whatever happens when, each map in between holds.
 
 use crate::movement::{Goal, Job, Limits, Look, State, Verb, Way, plan, shift};
+use crate::pace::ClientLatency;
 use crate::stats::{Stats, Usage, groups};
 use crate::testing::{Rng, Shape, add_osd, cluster, up};
 use crate::upmap::{Upmap, same_place};
@@ -27,6 +28,8 @@ struct World {
     data: BTreeMap<PgId, Vec<OsdId>>,
     now: Utime,
     bytes: u64,
+    clients: ClientLatency,
+    serials: BTreeMap<OsdId, String>,
 }
 
 fn all(map: &OsdMap) -> Vec<PgId> {
@@ -42,7 +45,9 @@ impl World {
         let now = Utime::new(1_000_000, 0);
         let (job, edits) = Job::begin(1, goal, limits, &map, &stats, now).map_err(|e| e.0)?;
         let data = placed(&map);
-        let mut w = World { map, stats, job, unclean: BTreeSet::new(), data, now, bytes: 0 };
+        let (unclean, serials) = (BTreeSet::new(), BTreeMap::new());
+        let clients = ClientLatency::default();
+        let mut w = World { map, stats, job, unclean, data, now, bytes: 0, clients, serials };
         w.take(edits);
         Ok(w)
     }
@@ -133,6 +138,8 @@ impl World {
             told: self.map.epoch,
             next: self.map.epoch.next(),
             now: self.now,
+            clients: self.clients,
+            serials: &self.serials,
         };
         let edits = self.job.step(look);
         let took = edits.is_some();
@@ -157,6 +164,10 @@ impl World {
             let stored = denc::Encode::to_bytes(&self.job, denc::Features::ALL);
             self.job = denc::Decode::from_bytes(&stored).unwrap();
             self.now = self.now + Duration::from_secs(1 + rng.below(5));
+            if rng.below(4) == 0 {
+                let p99 = (rng.below(3) > 0).then(|| 2_000 + rng.below(10_000));
+                self.clients = ClientLatency { number: self.clients.number + 1, p99 };
+            }
             self.step();
             for pg in self.unclean.clone() {
                 if rng.below(3) == 0 {
@@ -247,8 +258,8 @@ fn limits(rng: &mut Rng) -> Limits {
         pgs: 1 + rng.below(12) as u32,
         per_osd: 1 + rng.below(3) as u32,
         rate: [0, 100 << 20][rng.below(2) as usize],
-        from: 0,
-        until: 0,
+        p99: [0, 10_000][rng.below(2) as usize],
+        ..Limits::default()
     }
 }
 
@@ -410,6 +421,8 @@ fn hours_rates_and_other_troubles_hold_a_job_back() {
         told: Epoch(w.map.epoch.0 - 1),
         next: w.map.epoch.next(),
         now: w.now,
+        clients: w.clients,
+        serials: &w.serials,
     };
     w.job.step(look);
     assert!(w.job.moving.len() >= n);
@@ -439,4 +452,137 @@ fn what_cannot_be_is_refused() {
     let mut old = map.clone();
     old.require_min_compat_client = types::Release::JEWEL;
     assert!(begin(&old, drain(&[1])).contains("set-require-min-compat-client luminous"));
+}
+
+#[test]
+fn clients_that_are_slow_hold_a_job_back_and_let_it_go_on() {
+    let (map, stats, _) = scene(0, 4, &mut Rng(5));
+    let goal = Goal { verb: Verb::Drain, osds: vec![(OsdId(1), 0)], ..Goal::default() };
+    let limits = Limits { pgs: 64, per_osd: 8, p99: 10_000, ..Limits::default() };
+    let mut w = World::begin(map, stats, goal, limits).unwrap();
+    let mut measured = 0;
+    let mut measure = |w: &mut World, p99| {
+        measured += 1;
+        w.clients = ClientLatency { number: measured, p99 };
+    };
+    measure(&mut w, Some(2_000));
+    assert!(w.step());
+    assert_eq!(w.job.moving.len(), 8);
+    // Clients take four times as long as they should, again and again.
+    for _ in 0..4 {
+        measure(&mut w, Some(40_000));
+        w.step();
+    }
+    for pg in w.unclean.clone() {
+        w.arrive(pg);
+    }
+    assert!(!w.step());
+    assert_eq!(w.job.note, "clients' p99 is 40.0 ms, and its ceiling 10.0 ms");
+    assert!(w.job.moving.is_empty(), "what was on its way has arrived");
+    // The same measurement counts once: it neither falls nor rises with digests.
+    let held = w.job.clone();
+    w.step();
+    assert_eq!(w.job, held);
+    // It comes back one PG after the other.
+    let mut at_a_time = Vec::new();
+    while w.job.state == State::Running && at_a_time.len() < 100 {
+        measure(&mut w, Some(3_000));
+        w.step();
+        at_a_time.push(w.job.moving.len());
+        for pg in w.unclean.clone() {
+            w.arrive(pg);
+        }
+    }
+    assert_eq!(w.job.state, State::Done);
+    let most = at_a_time.iter().max().unwrap();
+    assert!(at_a_time[0] == 1 && (2..8).contains(most), "{at_a_time:?}");
+}
+
+#[test]
+fn the_device_that_was_to_be_replaced_is_not_taken_back_unasked() {
+    let (map, stats, _) = scene(0, 4, &mut Rng(5));
+    let goal = Goal { verb: Verb::Replace, osds: vec![(OsdId(1), 0)], ..Goal::default() };
+    let waits = |stats: &Stats| {
+        let limits = Limits::default();
+        let mut w = World::begin(map.clone(), stats.clone(), goal.clone(), limits).unwrap();
+        w.job.serial = "M_1".into();
+        w.run(&mut Rng(3), |w| w.job.state == State::Waits && w.unclean.is_empty());
+        assert_eq!(w.job.state, State::Waits);
+        w.map.osds[1].uuid = Fsid([7; 16]);
+        w
+    };
+    // Another device: data comes back by itself. Likewise if its number is not known.
+    for serial in [Some("M_2"), None] {
+        let mut w = waits(&stats);
+        w.serials.extend(serial.map(|s| (OsdId(1), s.to_owned())));
+        w.run(&mut Rng(3), |_| false);
+        assert_eq!((w.job.state, w.job.way), (State::Done, Way::Return));
+    }
+    // A new store on the same one.
+    let mut w = waits(&stats);
+    assert!(w.job.resume().is_err(), "there is nothing to take");
+    w.serials.insert(OsdId(1), "M_1".into());
+    for _ in 0..5 {
+        assert!(!w.step());
+    }
+    assert!(w.job.state == State::Waits && w.job.same_device, "{:?}", w.job);
+    assert!(w.job.note.contains("to be replaced, M_1"), "{}", w.job.note);
+    // The right one after all.
+    let mut other = World { job: w.job.clone(), map: w.map.clone(), ..waits(&stats) };
+    other.serials.insert(OsdId(1), "M_2".into());
+    other.run(&mut Rng(3), |_| false);
+    assert_eq!(other.job.state, State::Done);
+    // Or the same, by wish.
+    w.job.resume().unwrap();
+    w.run(&mut Rng(3), |_| false);
+    assert_eq!((w.job.state, w.job.way), (State::Done, Way::Return));
+}
+
+/// 200 OSDs on 20 hosts in 5 racks, and 10,000 PGs.
+const LARGE: Shape = Shape {
+    racks: 5,
+    hosts: 4,
+    osds: 10,
+    pools: &[(3, 8192), (3, 1808)],
+    erasure: false,
+    mixed: false,
+};
+
+/// Each map is checked against rules, room and limits, PG by PG; and so is the way back.
+#[test]
+fn ten_thousand_groups_move_within_rule_and_room() {
+    let mut rng = Rng(200);
+    let (map, mut stats) = cluster(LARGE, &mut rng);
+    // Two thirds full: little room is left below backfillfull.
+    for u in stats.usage.values_mut() {
+        u.total /= 2;
+    }
+    assert_eq!((map.osds.len(), all(&map).len()), (200, 10_000));
+    let host: Vec<(OsdId, u32)> = (0..10).map(|o| (OsdId(o), 0)).collect();
+    let goal = Goal { verb: Verb::Drain, osds: host.clone(), ..Goal::default() };
+    let leaves: u64 = host.iter().map(|(o, _)| stats.usage[o].used).sum();
+    let limits = Limits { pgs: 600, per_osd: 100, ..Limits::default() };
+    let before = placed(&map);
+    let mut w = World::begin(map, stats, goal, limits).unwrap();
+    let finish = |w: &mut World| {
+        for _ in 0..1000 {
+            if !w.job.state.is_open() {
+                return;
+            }
+            w.step();
+            for pg in w.unclean.clone() {
+                w.arrive(pg);
+            }
+        }
+        panic!("it does not end: {}", w.job.note);
+    };
+    finish(&mut w);
+    assert_eq!((w.bytes, w.job.skipped), (leaves, 0), "what leaves the host moves, once");
+    assert!(placed(&w.map).values().flatten().all(|o| o.0 >= 10));
+    let edits = w.job.undo(&w.map, &w.stats).unwrap();
+    w.take(edits);
+    finish(&mut w);
+    assert_eq!(w.job.state, State::Undone);
+    let same = |(pg, was): (&PgId, &Vec<OsdId>)| same_place(true, was, &w.map.pg_to_raw_upmap(*pg));
+    assert!(before.iter().all(same));
 }

@@ -1,3 +1,5 @@
+use crate::Latencies;
+
 /// What clients are to have at least: of their operations, `percentile` percent take no longer than
 /// `latency` nanoseconds from their arrival to the answer.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -57,7 +59,7 @@ impl Auto {
 
     /// Whether operations were answered since the last look.
     pub fn has_seen(&self) -> bool {
-        self.seen.count > 0
+        self.seen.count() > 0
     }
 
     /// The factor of the parts.
@@ -85,7 +87,7 @@ impl Auto {
     /// background work was held back, or there is more of it than was begun.
     pub fn look(&mut self, wants: bool, now: u64) -> bool {
         let length = now.saturating_sub(self.since);
-        if length < PERIOD || (self.seen.count < ENOUGH && length < LONG) {
+        if length < PERIOD || (self.seen.count() < ENOUGH && length < LONG) {
             return false;
         }
         self.since = now;
@@ -104,52 +106,6 @@ impl Auto {
         }
         self.part = self.part.clamp(LEAST, MOST);
         self.part != before
-    }
-}
-
-/// Latencies, told apart by an eighth.
-#[derive(Clone, Debug)]
-struct Latencies {
-    bins: [u32; Latencies::BINS],
-    count: u64,
-}
-
-impl Default for Latencies {
-    fn default() -> Self {
-        Latencies { bins: [0; Latencies::BINS], count: 0 }
-    }
-}
-
-impl Latencies {
-    /// Eight for each power of two of microseconds, up to more than an hour.
-    const BINS: usize = 8 * 32;
-
-    fn add(&mut self, nanos: u64) {
-        // In eighths of a microsecond, so that the smallest bin is one.
-        let n = (nanos / 125).max(8);
-        let power = n.ilog2() - 3;
-        let bin = (power as usize * 8 + (n >> power) as usize - 8).min(Latencies::BINS - 1);
-        self.bins[bin] = self.bins[bin].saturating_add(1);
-        self.count += 1;
-    }
-
-    /// The middle of the bin in which a percentile is.
-    fn at(&self, percentile: f64) -> Option<u64> {
-        let rank =
-            ((self.count as f64 * percentile / 100.0).ceil() as u64).clamp(1, self.count.max(1));
-        let mut below = 0;
-        let bin = self.bins.iter().position(|n| {
-            below += u64::from(*n);
-            below >= rank
-        })?;
-        let (power, eighth) = (bin / 8, bin as u64 % 8);
-        Some(((8 + eighth) * 2 + 1) * 125 * (1 << power) / 2)
-    }
-
-    fn clear(&mut self) {
-        if self.count > 0 {
-            *self = Latencies::default();
-        }
     }
 }
 
@@ -191,25 +147,6 @@ mod tests {
                 self.auto.look(wants, self.now);
             }
         }
-    }
-
-    #[test]
-    fn percentiles_are_right_within_an_eighth() {
-        let mut seen = Latencies::default();
-        assert_eq!(seen.at(95.0), None);
-        for us in 1..=10_000u64 {
-            seen.add(us * 1000);
-        }
-        for (percentile, us) in [(1.0, 100u64), (50.0, 5000), (95.0, 9500), (99.9, 9990)] {
-            let at = seen.at(percentile).unwrap() / 1000;
-            assert!(at.abs_diff(us) <= us / 8, "{percentile}: {at}");
-        }
-        let mut extremes = Latencies::default();
-        extremes.add(0);
-        extremes.add(u64::MAX);
-        assert!(
-            extremes.at(1.0).unwrap() < 2000 && extremes.at(100.0).unwrap() > 3_600_000_000_000
-        );
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod cost;
 mod fetch;
 mod fifo;
 mod heap;
+mod latencies;
 mod mclock;
 mod profile;
 mod split;
@@ -38,6 +39,7 @@ pub use capacity::{AHEAD, CapacityEstimator, Period, Verdict, room_for, set_asid
 pub use ceilings::{Access, Backlog, Ceilings, Demand, Limits, Rate, SLACK_MILLIS, TenantId};
 pub use cost::{Charges, CostModel, Line, REFERENCE, REFERENCE_BYTES, Samples, Seen, Taken};
 pub use fifo::Fifo;
+pub use latencies::Latencies;
 pub use mclock::state::{ClassState, TenantState};
 pub use mclock::{ClassSpec, Mclock, MclockSpec};
 pub use profile::{Allocations, Capacity, DeviceKind, MclockProfile};

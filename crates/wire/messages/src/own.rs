@@ -211,7 +211,7 @@ pub struct TenantDemand {
 
 /// What an OSD's scheduler did.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct QosSeen {
     /// Classes, since the OSD started.
     pub classes: Vec<ClassSeen>,
@@ -220,6 +220,10 @@ pub struct QosSeen {
     /// More of the classes, in the same order.
     #[denc(since = 2)]
     pub work: Vec<ClassWork>,
+    /// How long clients' operations took from their arrival to the answer, since the last report:
+    /// numbers by bins of `qos::Latencies`.
+    #[denc(since = 3)]
+    pub latencies: Vec<u32>,
 }
 
 /// What a class of operations got.

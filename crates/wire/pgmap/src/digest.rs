@@ -60,9 +60,22 @@ pub struct Joining {
     pub clean: Epoch,
 }
 
+/// How long clients' operations took on all OSDs together, in the last stretch of time that had
+/// enough of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Denc)]
+#[denc(version = 1, compat = 1)]
+pub struct ClientLatency {
+    /// Tells one stretch from the next.
+    pub number: u64,
+    /// Operations that were answered in it.
+    pub count: u64,
+    /// Of 100 of them 99 took no longer, in microseconds.
+    pub p99: u64,
+}
+
 /// The extract. Its encoding is our own: only our manager writes it and only our monitors read it.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
-#[denc(version = 5, compat = 1)]
+#[denc(version = 6, compat = 1)]
 pub struct Digest {
     /// Counts the digests of one manager.
     pub version: u64,
@@ -108,6 +121,9 @@ pub struct Digest {
     /// Groups that are not active and clean.
     #[denc(since = 5)]
     pub unclean: Vec<PgId>,
+    /// How long clients' operations took.
+    #[denc(since = 6)]
+    pub clients: ClientLatency,
 }
 
 impl Digest {

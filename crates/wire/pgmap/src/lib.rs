@@ -22,7 +22,7 @@ pub mod summary;
 pub mod table;
 pub mod units;
 
-pub use digest::{Digest, Rates};
+pub use digest::{ClientLatency, Digest, Rates};
 pub use jobs::Job;
 pub use map::PgMap;
 pub use pings::PingLimits;

@@ -423,7 +423,7 @@ mod tests {
         QosSeen {
             classes: vec![client],
             tenants: tenants.iter().map(tenant).collect(),
-            work: Vec::new(),
+            ..QosSeen::default()
         }
     }
 

@@ -7,6 +7,7 @@ use crate::state::ClusterState;
 use pgmap::jobs::pretty;
 use pgmap::units::bytes;
 use placement::movement::{Goal, Job, Limits, State, Stop, Verb, Way, plan};
+use placement::pace::{CONFIDENCE, Eta, WHOLE};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use types::errno::Errno;
@@ -14,14 +15,14 @@ use types::{OsdId, OsdMap, Utime};
 
 pub(super) static COMMANDS: &[Entry] = &[
     read(
-        "move plan name=verb,type=CephChoices,strings=drain|grow|rule|replace|balance name=what,type=CephString,n=N,req=false name=pgs,type=CephInt,range=1|4096,req=false name=per_osd,type=CephInt,range=1|4096,req=false name=rate,type=CephString,req=false name=hours,type=CephString,req=false name=weight,type=CephFloat,range=0.0,req=false",
+        "move plan name=verb,type=CephChoices,strings=drain|grow|rule|replace|balance name=what,type=CephString,n=N,req=false name=pgs,type=CephInt,range=1|4096,req=false name=per_osd,type=CephInt,range=1|4096,req=false name=rate,type=CephString,req=false name=hours,type=CephString,req=false name=p99,type=CephString,req=false name=weight,type=CephFloat,range=0.0,req=false",
         "Say what a movement job would do.",
         "osd",
         "r",
         show_plan,
     ),
     write(
-        "move start name=verb,type=CephChoices,strings=drain|grow|rule|replace|balance name=what,type=CephString,n=N,req=false name=pgs,type=CephInt,range=1|4096,req=false name=per_osd,type=CephInt,range=1|4096,req=false name=rate,type=CephString,req=false name=hours,type=CephString,req=false name=weight,type=CephFloat,range=0.0,req=false",
+        "move start name=verb,type=CephChoices,strings=drain|grow|rule|replace|balance name=what,type=CephString,n=N,req=false name=pgs,type=CephInt,range=1|4096,req=false name=per_osd,type=CephInt,range=1|4096,req=false name=rate,type=CephString,req=false name=hours,type=CephString,req=false name=p99,type=CephString,req=false name=weight,type=CephFloat,range=0.0,req=false",
         "Begin a movement job: drain OSDs or buckets, grow onto them, give a pool a rule, replace an OSD's device, balance.",
         "osd",
         "rw",
@@ -177,6 +178,22 @@ fn hours(text: &str) -> Result<(u16, u16), Refusal> {
     })
 }
 
+/// `10ms`: microseconds.
+fn latency(text: &str) -> Result<u64, Refusal> {
+    let at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let unit = match &text[at..] {
+        "us" => Some(1.0),
+        "ms" => Some(1000.0),
+        "s" => Some(1_000_000.0),
+        _ => None,
+    };
+    let number = text[..at].parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+    let micros = number.zip(unit).map(|(n, unit)| (n * unit) as u64);
+    micros.filter(|us| (1..=3_600_000_000).contains(us)).ok_or_else(|| {
+        Refusal::invalid(format!("{text} is not a latency of at most an hour, as 10ms"))
+    })
+}
+
 fn limits(args: &Args) -> Result<Limits, Refusal> {
     let mut limits = Limits::default();
     let number = |name: &str| args.int(name).and_then(|n| u32::try_from(n).ok());
@@ -187,6 +204,9 @@ fn limits(args: &Args) -> Result<Limits, Refusal> {
     }
     if let Some(text) = args.str("hours") {
         (limits.from, limits.until) = hours(text)?;
+    }
+    if let Some(text) = args.str("p99") {
+        limits.p99 = latency(text)?;
     }
     Ok(limits)
 }
@@ -273,7 +293,11 @@ fn start(c: &mut Write<'_>) -> Answer {
         return Err(Refusal::new(Errno::ENOSPC, format!("it would not reach its goal: {why}")));
     }
     let what = describe(&map, &job.goal);
-    let job = Job { total: planned.bytes, ..job };
+    let mut job = Job { total: planned.bytes, ..job };
+    if let (Verb::Replace, Some((osd, _))) = (job.goal.verb, job.goal.osds.first()) {
+        let serial = moves::serials(&c.pending.state().osd_metadata).remove(osd);
+        job.serial = serial.unwrap_or_default();
+    }
     moves::keep(c.pending, job, &edits).map_err(stopped)?;
     Ok(c.format()
         .reply(|| json!({"id": id}), || format!("{id}\n"))
@@ -356,15 +380,22 @@ pub(super) fn describe(map: &OsdMap, goal: &Goal) -> String {
     out
 }
 
-/// Seconds that are left if it goes on as it did.
-fn remaining(job: &Job, now: Utime) -> Option<u64> {
-    let took = now.since(job.began).as_secs_f64();
-    let going = job.state == State::Running && job.moved > 0;
-    let left = job.total.saturating_sub(job.moved) as f64;
-    going.then(|| (took * left / job.moved as f64) as u64)
+/// `about 2h (1h to 3h with 80% confidence)`.
+fn remaining(eta: &Eta) -> String {
+    let percent = (CONFIDENCE * 100.0) as u32;
+    let range = match eta.range {
+        Some((low, Some(high))) => {
+            format!(" ({} to {} with {percent}% confidence)", pretty(low), pretty(high))
+        }
+        Some((low, None)) => format!(" (at least {} with {percent}% confidence)", pretty(low)),
+        None => String::new(),
+    };
+    format!("about {} remaining{range}", pretty(eta.seconds))
 }
 
 fn dump(map: &OsdMap, job: &Job, now: Utime) -> Value {
+    let eta = job.eta(now);
+    let range = eta.and_then(|e| e.range);
     json!({
         "id": job.id,
         "what": describe(map, &job.goal),
@@ -374,7 +405,12 @@ fn dump(map: &OsdMap, job: &Job, now: Utime) -> Value {
         "progress": job.progress(),
         "bytes": job.total,
         "bytes_moved": job.moved,
-        "seconds_left": remaining(job, now),
+        "seconds_left": eta.map(|e| e.seconds),
+        "seconds_left_low": range.map(|(low, _)| low),
+        "seconds_left_high": range.and_then(|(_, high)| high),
+        "confidence": range.map(|_| CONFIDENCE),
+        "pace": f64::from(job.pace) / f64::from(WHOLE),
+        "device": job.serial,
         "pgs_moving": job.moving.len(),
         "pgs_left": job.todo.len(),
         "pgs_skipped": job.skipped,
@@ -388,6 +424,7 @@ fn dump(map: &OsdMap, job: &Job, now: Utime) -> Value {
             "rate": job.limits.rate,
             "from_minute": job.limits.from,
             "until_minute": job.limits.until,
+            "p99_us": job.limits.p99,
         },
     })
 }
@@ -408,8 +445,11 @@ fn line(map: &OsdMap, job: &Job, now: Utime) -> String {
             job.todo.len()
         );
     }
-    if let Some(seconds) = remaining(job, now) {
-        let _ = write!(out, ", {} remaining", pretty(seconds));
+    if let Some(eta) = job.eta(now) {
+        let _ = write!(out, ", {}", remaining(&eta));
+    }
+    if job.limits.p99 > 0 && job.state.is_open() {
+        let _ = write!(out, ", at {}% of its limits", u64::from(job.pace) * 100 / u64::from(WHOLE));
     }
     if !job.note.is_empty() {
         let _ = write!(out, " ({})", job.note);
@@ -455,9 +495,9 @@ pub(super) fn event(state: &ClusterState, now: Utime) -> Option<(String, f64, St
     let job = moves::open(&state.moves)?;
     let done = (job.progress() * BAR as f64) as usize;
     let bar = format!("[{}{}]", "=".repeat(done), ".".repeat(BAR - done));
-    let remaining = match (job.state, remaining(job, now)) {
-        (State::Running, Some(seconds)) if job.note.is_empty() => {
-            format!("(remaining: {})", pretty(seconds))
+    let remaining = match (job.state, job.eta(now)) {
+        (State::Running, Some(eta)) if job.note.is_empty() => {
+            format!("(remaining: {})", pretty(eta.seconds))
         }
         (State::Running, _) if job.note.is_empty() => String::new(),
         (State::Running, _) => format!("({})", job.note),
