@@ -147,3 +147,24 @@ pub fn step(p: &mut Pending, digest: &Digest) -> Option<String> {
         _ => Some(format!("movement job {id} is {}", state.name())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_of_several_osds_tells_none_from_the_other() {
+        let of = |id: &str| Metadata::from([("device_ids".to_owned(), id.to_owned())]);
+        let metadata = BTreeMap::from([
+            (OsdId(0), of("sda=M_1")),
+            // Another host calls its device the same.
+            (OsdId(1), of("sda=M_2")),
+            (OsdId(2), of("nvme0n1=M_3")),
+            (OsdId(3), of("nvme0n1=M_3")),
+            (OsdId(4), of("")),
+            (OsdId(5), Metadata::new()),
+        ]);
+        let known = [(OsdId(0), "M_1".to_owned()), (OsdId(1), "M_2".to_owned())];
+        assert_eq!(serials(&metadata), known.into());
+    }
+}
