@@ -225,6 +225,7 @@ mod codec {
     const CLEAR_ATTRS: u8 = 15;
     const XOR: u8 = 16;
     const CLONE_BUT_ROWS: u8 = 17;
+    const EXPECT: u8 = 18;
 
     /// Hints of writes, as numbers.
     const HINTS: [WriteHint; 3] = [WriteHint::Normal, WriteHint::DontNeed, WriteHint::WillNeed];
@@ -246,6 +247,11 @@ mod codec {
                 out.put_u64_le(*off);
                 out.put_u32_le(data.len() as u32);
                 beside.extend(data.iter().cloned());
+            }
+            Change::Expect { attr, value } => {
+                out.put_u8(EXPECT);
+                attr.encode(out, f);
+                value.encode(out, f);
             }
             Change::Zero { off, len } => {
                 out.put_u8(ZERO);
@@ -324,6 +330,7 @@ mod codec {
                 let length: u32 = r.get()?;
                 Change::Xor { off, data: Buffers::from(pieces.take(length as usize)?) }
             }
+            EXPECT => Change::Expect { attr: r.get()?, value: r.get()? },
             ZERO => Change::Zero { off: r.get()?, len: r.get()? },
             TRUNCATE => Change::Truncate { size: r.get()? },
             SET_ATTRS => Change::SetAttrs(r.get::<Vec<(Bytes, Bytes)>>()?.into()),
@@ -430,6 +437,7 @@ mod tests {
             write(7, b"hello", WriteHint::DontNeed),
             write(90, b"world!", WriteHint::WillNeed),
             Change::Xor { off: 9, data: bytes(b"xor").into() },
+            Change::Expect { attr: bytes(b"_"), value: bytes(b"info") },
             Change::CloneButRows { from: from.clone() },
             Change::Zero { off: 1, len: 2 },
             Change::Truncate { size: 3 },

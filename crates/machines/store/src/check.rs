@@ -23,6 +23,8 @@ pub(crate) trait View {
     fn overlaps(&self, window: &Window) -> bool;
     /// Whether there is an object behind this number: that of an ordinary collection or of a space.
     fn has_object(&self, place: Coll, key: &Key) -> Result<bool, StoreError>;
+    /// An attribute of an object behind this number.
+    fn attr(&self, place: Coll, key: &Key, name: &Bytes) -> Result<Option<Bytes>, StoreError>;
     /// Calls `f` with each key in `[start, end)` behind this number until it returns false.
     fn any_object(
         &self,
@@ -146,6 +148,15 @@ impl<V: View> Checked<'_, V> {
             Change::SetAttrs(attrs) => rows(attrs)?,
             Change::OmapSet(r) => rows(r)?,
             Change::OmapHeader(header) => value(header)?,
+            Change::Expect { attr, value } => {
+                self.need(coll, key)?;
+                let place = self.place(coll, key)?;
+                if self.view.attr(place, key, attr)?.as_ref() != Some(value) {
+                    let (key, attr) = (key.clone(), attr.clone());
+                    return Err(StoreError::Unexpected { coll, key, attr });
+                }
+                return Ok(());
+            }
             Change::Remove => {
                 self.need(coll, key)?;
                 self.note(coll, key, false);

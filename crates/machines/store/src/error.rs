@@ -41,6 +41,21 @@ pub enum StoreError {
         /// Its key.
         key: Key,
     },
+    /// The object's attribute has another value than the transaction expects, or is not there.
+    /// Nothing was changed.
+    #[error(
+        "{coll} object {}: the attribute {} is not as the change expects",
+        key.escape_ascii(),
+        attr.escape_ascii()
+    )]
+    Unexpected {
+        /// Its collection.
+        coll: Coll,
+        /// Its key.
+        key: Key,
+        /// The attribute.
+        attr: Key,
+    },
     /// The attribute does not exist.
     #[error("no such attribute")]
     NoAttr,
@@ -92,7 +107,8 @@ impl StoreError {
             StoreError::Foreign(_) | StoreError::NotInWindow { .. } | StoreError::BadWindow(_) => {
                 libc::EINVAL
             }
-            StoreError::Checksum { .. }
+            StoreError::Unexpected { .. }
+            | StoreError::Checksum { .. }
             | StoreError::Corrupt(_)
             | StoreError::Io(_)
             | StoreError::Failed(_) => libc::EIO,

@@ -278,6 +278,11 @@ impl View for State {
             .is_some_and(|c| c.contains_key(key)))
     }
 
+    fn attr(&self, place: Coll, key: &Key, name: &Bytes) -> Result<Option<Bytes>, StoreError> {
+        let object = self.at(place, key).and_then(|c| self.colls.get(&c)?.get(key));
+        Ok(object.and_then(|o| o.attrs.get(name).cloned()))
+    }
+
     fn any_object(
         &self,
         place: Coll,
@@ -371,6 +376,9 @@ impl State {
     }
 
     fn change(&mut self, coll: Coll, key: Key, change: Change) {
+        if matches!(change, Change::Expect { .. }) {
+            return;
+        }
         if change == Change::Remove {
             self.colls.entry(coll).or_default().remove(&key);
             return;
@@ -383,7 +391,7 @@ impl State {
         };
         let o = self.object(coll, key);
         match change {
-            Change::Touch | Change::Remove => {}
+            Change::Touch | Change::Remove | Change::Expect { .. } => {}
             Change::Write { off, data, .. } => o.write(off, &data.to_bytes()),
             Change::Zero { off, len } => o.zero(off, len),
             Change::Truncate { size } => o.truncate(size),

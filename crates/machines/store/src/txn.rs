@@ -25,6 +25,9 @@ pub enum Change {
     /// Replaces bytes by what they are XOR these; what is behind the end or in holes counts as
     /// zeros. The object grows if needed.
     Xor { off: u64, data: Buffers },
+    /// Changes nothing. The whole transaction fails with [`crate::StoreError::Unexpected`] if the
+    /// attribute does not have this value before it.
+    Expect { attr: Bytes, value: Bytes },
     /// Makes a range read as zeros and frees its whole blocks; the object grows if needed.
     Zero { off: u64, len: u64 },
     /// Sets the size; a longer object reads zeros at its end.
@@ -182,6 +185,18 @@ impl Transaction {
     /// See [`Change::Xor`].
     pub fn xor(&mut self, coll: Coll, key: &Key, off: u64, data: impl Into<Buffers>) -> &mut Self {
         self.object(coll, key, Change::Xor { off, data: data.into() })
+    }
+
+    /// See [`Change::Expect`].
+    pub fn expect_attr(
+        &mut self,
+        coll: Coll,
+        key: &Key,
+        attr: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> &mut Self {
+        let (attr, value) = (attr.into(), value.into());
+        self.object(coll, key, Change::Expect { attr, value })
     }
 
     /// See [`Change::CloneButRows`].

@@ -41,6 +41,12 @@ impl View for StateView<'_> {
         Ok(st.slots.get(slot).onode.is_some())
     }
 
+    fn attr(&self, place: Coll, key: &Key, name: &Bytes) -> Result<Option<Bytes>, StoreError> {
+        let mut st = self.0.borrow_mut();
+        let slot = st.now(|st| st.lookup_at(place, key))??;
+        Ok(st.slots.get(slot).onode.as_ref().and_then(|o| o.attr(name).cloned()))
+    }
+
     fn any_object(
         &self,
         place: Coll,
@@ -284,6 +290,7 @@ fn object_bound(key: &Key, change: &Change, deferred_max: u64) -> u64 {
         Change::RmAttr(name) => name.len() as u64 + 16,
         Change::CloneOf { from } | Change::CloneButRows { from } => named(from),
         Change::Touch
+        | Change::Expect { .. }
         | Change::Remove
         | Change::ClearAttrs
         | Change::OmapClear
@@ -488,6 +495,8 @@ impl Apply<'_> {
             Change::CloneRange { from, off, len, to_off } => {
                 return self.clone_range(coll, from, *off, *len, key, *to_off);
             }
+            // The check has looked at it.
+            Change::Expect { .. } => return Ok(()),
             Change::Touch => Resolved::Touch,
             Change::Remove => Resolved::Remove,
             Change::SetAttrs(attrs) => Resolved::SetAttrs(attrs),
