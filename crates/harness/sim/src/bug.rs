@@ -74,6 +74,13 @@ pub enum Bug {
     LateBoot,
     /// What a shard XORs into its bytes is applied again when its message comes again.
     DeltaTwice,
+    /// A shard misses a change that its log has.
+    MissedChange,
+    /// A shard misses a change that its log has, and does not look at which version a later change
+    /// is of: a delta comes to other bytes than it was made for.
+    DeltaUnguarded,
+    /// What a primary keeps of a stripe counts for any version, and nothing makes it void.
+    StaleStripe,
     /// A primary takes every copy to have the newest entries that it has itself.
     RollForward,
     /// Reads of shards take any version, and do not wait for writes.

@@ -71,6 +71,7 @@ fn seeds() {
             "shards rebuilt",
             "split",
             "split with writes in flight",
+            "stripe was in memory",
             "unfound",
             "write before the cursor",
             "write of some shards",
@@ -130,6 +131,8 @@ fn nothing_is_wrong_without_a_bug() {
             (slow_networks, "slow"),
             (holes, "holes"),
             (moves, "moves"),
+            (deltas_and_crashes, "deltas"),
+            (pipelines, "pipelines"),
         ] {
             run(seed, &shape(seed)).unwrap_or_else(|wrong| panic!("{name} {seed}: {wrong}"));
         }
@@ -190,6 +193,16 @@ fn deltas(seed: u64) -> Scenario {
     Scenario { crash_one: 50, power_cut: 0, erasure: cell, ..base }
 }
 
+/// The same, of OSDs that crash often.
+fn deltas_and_crashes(seed: u64) -> Scenario {
+    Scenario { erasure: deltas(seed).erasure, ..crashes(seed * 3 + 2) }
+}
+
+/// Few objects that are overwritten again and again while earlier changes are under way.
+fn pipelines(seed: u64) -> Scenario {
+    Scenario { objects: 4, slow_flush: 600, ops: 40, ..deltas_and_crashes(seed) }
+}
+
 /// OSDs that are away for long.
 fn holes(seed: u64) -> Scenario {
     Scenario { slow_restart: 900, crash_one: 900, power_cut: 0, hasty: 100, ..crashes(seed) }
@@ -203,6 +216,10 @@ macro_rules! bugs {
 
 bugs! {
     a_delta_that_is_applied_twice_is_caught: DeltaTwice in deltas, ["parity", "torn", "fit together", "other shards"];
+    a_change_that_a_shard_misses_is_caught: MissedChange in deltas, [];
+    a_delta_on_a_shard_that_missed_a_change_is_caught: DeltaUnguarded in deltas, ["parity", "torn", "fit together", "other shards", "holds"];
+    deltas_kept_that_too_few_have_are_caught: RollForward in deltas_and_crashes, ["holds", "torn", "not active+clean", "parity"];
+    a_stripe_of_another_version_is_caught: StaleStripe in pipelines, ["parity", "torn", "fit together", "other shards", "holds"];
     entries_kept_that_too_few_have_are_caught: RollForward in crashes, ["holds", "torn", "not active+clean"];
     reads_that_mix_versions_are_caught: MixedShards in slow_networks, ["holds", "torn", "order"];
     a_hole_taken_for_a_shard_is_caught: HoleIsAShard in holes, ["holds", "torn"];

@@ -7,6 +7,8 @@
 //! * [`Layout`] says which byte of an object is on which shard.
 //! * [`WritePlan`], [`ReadPlan`] and [`RebuildPlan`] say what an operation reads and writes where,
 //!   whichever way costs least, and make of the bytes what shards or clients get.
+//! * [`Stripes`] keeps bytes of objects that are being changed, so that the next change reads
+//!   nothing again.
 //!
 //! Bytes are those of Ceph's plugins `jerasure` (`reed_sol_van`) and `isa` (`reed_sol_van`,
 //! `cauchy`); `tests/oracle.rs` compares them with Ceph's tool where that is installed.
@@ -25,6 +27,7 @@ mod matrix;
 mod plan;
 mod profile;
 mod shards;
+mod stripes;
 
 pub use code::{Code, CodeError, Recipe, Recipes, Technique, delta};
 pub use extents::Extents;
@@ -37,3 +40,4 @@ pub use plan::{
 };
 pub use profile::{Profile, ProfileError, Settings};
 pub use shards::{Shard, ShardSet};
+pub use stripes::{Stripe, Stripes};

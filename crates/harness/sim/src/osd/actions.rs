@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use denc::Decode;
 use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
-use types::{LogPriority, ObjectInfo, PgShard, SpgId};
+use types::{Eversion, LogPriority, ObjectId, ObjectInfo, PgShard, SpgId};
 
 use super::shards::Rebuild;
 use super::{Effect, Hosted, Local, Osd, ReadObject};
@@ -53,6 +53,7 @@ impl Osd {
                     run = true;
                     if let Some((op, v)) = hosted.running.remove(&token) {
                         assert_eq!(v, version);
+                        self.stripe_rests(pgid, &op.oid());
                         self.answer(op, version, true);
                     } else if let Some((_, oids)) = hosted.giving_up.take_if(|(t, _)| *t == token) {
                         self.out.push(Effect::GaveUp(oids));
@@ -230,6 +231,24 @@ impl Osd {
         }
     }
 
+    /// For bugs: a change that a shard misses although its log has it, and one that comes to such a
+    /// shard and is not checked.
+    fn missed(&mut self, pgid: SpgId, oid: &ObjectId, change: Change) -> Option<Change> {
+        let unguarded = self.bug == Bug::DeltaUnguarded;
+        if !unguarded && self.bug != Bug::MissedChange {
+            return Some(change);
+        }
+        let Change::Shard(mut shard) = change else { return Some(change) };
+        if unguarded {
+            shard.before = self.disk.state().version(pgid, oid).unwrap_or_default();
+        }
+        self.tokens += 1;
+        let misses = !shard.remove
+            && shard.before != Eversion::default()
+            && mix(self.tokens).is_multiple_of(16);
+        (!misses).then_some(Change::Shard(shard))
+    }
+
     fn persist(&mut self, pgid: SpgId, persist: Persist) {
         let mut ops = Vec::new();
         if persist.create_collection {
@@ -279,6 +298,10 @@ impl Osd {
                         ops.push(StoreOp::Shard(pgid, oid, again));
                         continue;
                     }
+                    let change = match self.missed(pgid, &oid, change) {
+                        Some(change) => change,
+                        None => continue,
+                    };
                     ops.extend(change.into_store(pgid, oid));
                 }
             }

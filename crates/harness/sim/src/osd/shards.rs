@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use ec::{
     Change as Plan, Code, Layout, Pieces, ReadPlan, RebuildPlan, Recipes, Shard, ShardExtents,
-    ShardSet, Sources, WritePlan,
+    ShardOp, ShardSet, Sources, Stripe, Stripes, WritePlan,
 };
 use pg::{
     Event, LogOp, NewEntry, ObjectChunk, ObjectStatus, Payloads, PoolKind, Progress, Proposal,
@@ -27,14 +27,31 @@ use crate::request::{Ask, ClientOp};
 use crate::rng::mix;
 use crate::snaps::After;
 
+/// Bytes of stripes that a primary keeps: few, so that some have to go.
+const STRIPES_BYTES: u64 = 256 << 10;
+
 /// What an OSD knows of erasure-coded pools.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shards {
     recipes: Option<Recipes>,
     gathers: BTreeMap<u64, Gather>,
     /// What was asked of other shards: for which gathering, of whom, which ranges.
     asked: BTreeMap<u64, Asked>,
     next: u64,
+    /// Of objects that are being changed.
+    stripes: Stripes<(SpgId, ObjectId), Eversion>,
+}
+
+impl Default for Shards {
+    fn default() -> Self {
+        Shards {
+            recipes: None,
+            gathers: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            next: 0,
+            stripes: Stripes::new(STRIPES_BYTES),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -62,7 +79,7 @@ struct Gather {
 #[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 enum What {
     Read(ClientOp, ReadPlan),
-    Write(ClientOp, Write, WritePlan),
+    Write(ClientOp, Write, WritePlan, Stripe),
     /// All of the object, before it is replaced.
     Whole(ClientOp, ReadPlan),
     Rebuild(Rebuild, Option<RebuildPlan>),
@@ -143,7 +160,65 @@ impl Osd {
         }
         let gathers = &self.shards.gathers;
         self.shards.asked.retain(|_, a| gathers.contains_key(&a.gather));
+        if self.bug != Bug::StaleStripe {
+            self.shards.stripes.clear();
+        }
         ops
+    }
+
+    /// What is known of the bytes of an object that is being changed.
+    fn stripe(&self, pgid: SpgId, oid: &ObjectId, version: Eversion) -> Stripe {
+        let (stripes, key) = (&self.shards.stripes, (pgid, oid.clone()));
+        let stripe = match self.bug {
+            Bug::StaleStripe => stripes.any(&key),
+            _ => stripes.get(&key, &version),
+        };
+        stripe.cloned().unwrap_or_default()
+    }
+
+    /// Keeps what was read for a change, and what it wrote.
+    fn keep_stripe(
+        &mut self,
+        (pgid, oid, version): (SpgId, &ObjectId, Eversion),
+        (plan, pieces): (&WritePlan, &Pieces),
+        mut stripe: Stripe,
+        writes: &[ec::ShardWrite],
+    ) {
+        let data = self.layout(pgid).expect("a pool of shards").data();
+        for (shard, extents) in plan.reads().iter().filter(|(s, _)| data.contains(**s)) {
+            for r in extents.iter() {
+                let bytes = pieces.get(*shard, r.clone()).expect("it was read").into_owned();
+                stripe.insert(*shard, r.start, bytes);
+            }
+        }
+        for w in writes.iter().filter(|w| data.contains(w.shard)) {
+            for op in &w.ops {
+                match op {
+                    ShardOp::Write { offset, bytes } => {
+                        stripe.insert(w.shard, *offset, bytes.clone());
+                    }
+                    _ if self.bug == Bug::StaleStripe => {}
+                    // Seldom enough: all is read again.
+                    _ => stripe = Stripe::default(),
+                }
+            }
+        }
+        // What is told to no shard is not among the writes.
+        let told = data.and(plan.written()).without(plan.available()).is_empty();
+        let cut = writes.iter().flat_map(|w| &w.ops).any(|o| matches!(o, ShardOp::Cut { .. }));
+        if told && !cut || self.bug == Bug::StaleStripe {
+            self.shards.stripes.set((pgid, oid.clone()), version, stripe);
+        } else {
+            self.shards.stripes.remove(&(pgid, oid.clone()));
+        }
+    }
+
+    /// A change is over: of objects that are not being changed nothing is kept.
+    pub(super) fn stripe_rests(&mut self, pgid: SpgId, oid: &ObjectId) {
+        let changing = self.pgs.get(&pgid).is_some_and(|h| h.pg.has_writes_in_flight(oid));
+        if !changing && self.bug != Bug::StaleStripe {
+            self.shards.stripes.remove(&(pgid, oid.clone()));
+        }
     }
 
     fn cell(&self, op: &ClientOp) -> Range<u64> {
@@ -280,15 +355,25 @@ impl Osd {
         let oid = op.oid();
         let layout = self.layout(op.pgid).expect("a pool of shards");
         let holders = self.holders(op.pgid, &oid);
-        let cached = ShardExtents::new();
+        let stripe = self.stripe(op.pgid, &oid, known.version);
+        let cached = stripe.extents();
         let available = self.available(layout, &holders);
         let local = Some(shard_of(self.pgs[&op.pgid].pg.whoami()));
         let sources = Sources { available, local, slow: ShardSet::EMPTY, cached: &cached };
         let Ok(plan) = WritePlan::new(layout, write.change, known.lead.size, sources) else {
             return false;
         };
+        if !stripe.is_empty() {
+            let nothing = ShardExtents::new();
+            let without = Sources { cached: &nothing, ..sources };
+            let cold = WritePlan::new(layout, write.change, known.lead.size, without);
+            if cold.is_ok_and(|cold| cold.reads() != plan.reads()) {
+                *self.marks.entry("stripe was in memory").or_default() += 1;
+            }
+        }
         let reads = plan.reads().clone();
-        self.gather(op.pgid, oid, What::Write(op, write, plan), known, &reads, &holders);
+        let what = What::Write(op, write, plan, stripe);
+        self.gather(op.pgid, oid, what, known, &reads, &holders);
         true
     }
 
@@ -304,6 +389,9 @@ impl Osd {
     ) {
         let layout = self.layout(pgid).expect("a pool of shards");
         let mut pieces = Pieces::new(layout, known.lead.size);
+        if let What::Write(.., stripe) = &what {
+            stripe.fill(&mut pieces);
+        }
         self.shards.next += 1;
         let number = self.shards.next;
         let me = self.pgs[&pgid].pg.whoami();
@@ -541,7 +629,7 @@ impl Osd {
                     self.give_back(op);
                 }
             }
-            What::Write(op, write, plan) => {
+            What::Write(op, write, plan, stripe) => {
                 let now = self.known(pgid, &oid);
                 let waits = hosted.pg.must_wait(&oid, true)
                     || hosted.pg.scrub_blocks(&oid)
@@ -554,8 +642,10 @@ impl Osd {
                     return;
                 }
                 let writes = plan
-                    .shard_writes(self.recipes(pgid), pieces, &write.new)
+                    .shard_writes(self.recipes(pgid), pieces.clone(), &write.new)
                     .expect("all was read");
+                let version = self.pgs[&pgid].pg.next_version();
+                self.keep_stripe((pgid, &oid, version), (&plan, &pieces), stripe, &writes);
                 self.propose_shards(op, &write, &plan, writes, &known);
             }
             What::Rebuild(r, None) => self.plan_rebuild(pgid, r, known),
@@ -601,6 +691,9 @@ impl Osd {
         *self.marks.entry("object of shards removed").or_default() += 1;
         let layout = self.layout(op.pgid).expect("a pool of shards");
         let oid = op.oid();
+        if self.bug != Bug::StaleStripe {
+            self.shards.stripes.remove(&(op.pgid, oid.clone()));
+        }
         let change = |shard: Shard| ShardChange {
             before: known.version_of(shard),
             remove: true,
@@ -638,7 +731,7 @@ impl Osd {
         }
         let (mut own, mut payloads) = (Vec::new(), BTreeMap::new());
         for w in writes {
-            if w.ops.iter().any(|o| matches!(o, ec::ShardOp::Xor { .. })) {
+            if w.ops.iter().any(|o| matches!(o, ShardOp::Xor { .. })) {
                 *self.marks.entry("delta of parity").or_default() += 1;
             }
             let leads = layout.primary_capable().contains(w.shard);
