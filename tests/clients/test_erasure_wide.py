@@ -1,4 +1,4 @@
-"""Erasure-coded pools of 2+2 and 4+2 on six OSDs whose shards move. Only with SIPHON_TEST_LONG: it takes minutes."""
+"""Erasure-coded pools of 2+2 and 4+2 on six OSDs: deltas of parity, and, with SIPHON_TEST_LONG, shards that move."""
 import os
 import shutil
 import tempfile
@@ -8,7 +8,7 @@ import pytest
 
 from conftest import eventually
 from processes import Processes
-from test_erasure import Writer, clean, deep_scrub
+from test_erasure import Model, Writer, clean, deep_scrub
 
 rados = pytest.importorskip("rados")
 
@@ -28,6 +28,8 @@ class Wide:
             c.ceph("osd", "erasure-code-profile", "set", f"k{k}", f"k={k}", "m=2", "crush-failure-domain=osd", "stripe_unit=4096")
             c.ceph("osd", "pool", "create", f"coded{k}", "8", "8", "erasure", f"k{k}")
             c.ceph("osd", "pool", "set", f"coded{k}", "allow_ec_overwrites", "true")
+            # Two OSDs may be away.
+            c.ceph("osd", "pool", "set", f"coded{k}", "min_size", str(k))
             c.ceph("osd", "pool", "application", "enable", f"coded{k}", "rados")
         self.cluster = rados.Rados(conffile=str(procs.conf), conf={"rados_osd_op_timeout": "120", "rados_mon_op_timeout": "60"})
         self.cluster.connect(timeout=60)
@@ -51,6 +53,28 @@ def wide():
         p.stop()
         if not os.environ.get("SIPHON_TEST_KEEP"):
             shutil.rmtree(base, ignore_errors=True)
+
+
+def counted(c, name):
+    return sum(c.ceph_json("tell", f"osd.{i}", "perf", "dump")["osd"][name] for i in range(OSDS))
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_random_overwrites(wide, k):
+    before = counted(wide.c, "ec_write_delta")
+    m = Model(wide.io(k), 10 + k)
+    for i in range(120):
+        m.change()
+        if i % 40 == 39:
+            m.check()
+    # Where three shards would have to be read for parity, one block changes by a delta.
+    name = f"blocks{k}"
+    wide.io(k).write_full(name, bytes(16 * 4096))
+    for block in range(16):
+        wide.io(k).write(name, bytes([block + 1]) * 4096, block * 4096)
+    assert wide.io(k).read(name, 1 << 20) == b"".join(bytes([block + 1]) * 4096 for block in range(16))
+    deltas = counted(wide.c, "ec_write_delta") - before
+    assert deltas >= 16 if k == 4 else deltas == 0
 
 
 @pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="takes minutes")

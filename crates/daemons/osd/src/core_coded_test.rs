@@ -1,4 +1,4 @@
-//! An erasure-coded pool (2+1) on three OSDs of one thread.
+//! Erasure-coded pools (2+1, and 4+2) on OSDs of one thread.
 
 use crate::collections::coll_of;
 use crate::core_test::{Cluster, POOL, run};
@@ -15,6 +15,19 @@ use types::{Errno, ObjectId, OsdId, PgId, SnapContext, SnapId, SpgId};
 async fn coded() -> Cluster {
     let mut c = Cluster::new();
     c.map.coded = true;
+    c.publish();
+    c.settle().await;
+    c
+}
+
+/// A pool of 4+2 on six OSDs.
+async fn wide() -> Cluster {
+    let mut c = Cluster::new();
+    (c.map.coded, c.map.shape) = (true, Some((4, 2)));
+    for osd in 3..6 {
+        c.add_osd();
+        c.map.up.insert(osd, 1);
+    }
     c.publish();
     c.settle().await;
     c
@@ -128,7 +141,9 @@ async fn check(c: &mut Cluster, model: &BTreeMap<String, Vec<u8>>, names: &[Stri
 /// Shards of all objects fit together, and nothing is left of what undoes changes but of the last
 /// ones.
 async fn check_shards(c: &Cluster) {
-    let code = ec::Code::new(ec::Technique::JerasureReedSolVan, 2, 1).unwrap();
+    let layout = c.map.layout();
+    let (k, n) = (layout.k(), layout.shards().len());
+    let code = ec::Code::new(ec::Technique::JerasureReedSolVan, k, n - k).unwrap();
     for seed in 0..c.map.pg_num {
         let pgid = PgId { pool: POOL, seed };
         let acting = c.map.mapping(pgid).acting;
@@ -137,7 +152,7 @@ async fn check_shards(c: &Cluster) {
             (&c.stores[shard.osd.0 as usize], coll_of(SpgId { pgid, shard: shard.shard }))
         };
         let mut lists = Vec::new();
-        for shard in 0..3 {
+        for shard in 0..n {
             let (store, coll) = at(shard);
             let keys = store.list(coll, b"\x00\x80", None, 10_000).await.unwrap().keys;
             lists.push(keys.into_iter().filter(|k| ObjectId::from_key(k).is_ok()).collect());
@@ -146,16 +161,19 @@ async fn check_shards(c: &Cluster) {
         assert!(lists.iter().all(|l: &Vec<Key>| *l == first), "pg {seed}");
         for key in first {
             let mut shards = Vec::new();
-            for shard in 0..3 {
+            for shard in 0..n {
                 let (store, coll) = at(shard);
                 let data = store.read(coll, &key, 0, u64::MAX).await.unwrap();
                 shards.push(data.to_bytes().to_vec());
             }
             let most = shards.iter().map(Vec::len).max().unwrap();
             shards.iter_mut().for_each(|s| s.resize(most, 0));
-            let mut parity = vec![0; most];
-            code.encode(&[&shards[0], &shards[1]], &mut [&mut parity]);
-            assert!(parity == shards[2], "pg {seed} {key:?}: parity");
+            let mut parity = vec![vec![0; most]; n - k];
+            code.encode(
+                &shards[..k].iter().map(|s| &s[..]).collect::<Vec<_>>(),
+                &mut parity.iter_mut().map(|p| &mut p[..]).collect::<Vec<_>>(),
+            );
+            assert!(parity[..] == shards[k..], "pg {seed} {key:?}: parity");
         }
     }
 }
@@ -180,6 +198,107 @@ fn what_is_written_is_read() {
         for core in &c.cores {
             assert_eq!(core.failed(), None);
         }
+    });
+}
+
+/// How often something was counted, on all OSDs.
+fn counted(c: &Cluster, name: &str) -> u64 {
+    c.cores.iter().map(|core| core.perf.dump()[name].as_u64().unwrap()).sum()
+}
+
+/// Small writes of wide stripes are deltas; what is there is right with all OSDs, without any two
+/// of them, and when these are back.
+#[test]
+fn deltas_of_wide_stripes() {
+    run(async || {
+        let mut c = wide().await;
+        let mut r = Rng(31);
+        let mut model = BTreeMap::new();
+        let names = names(6);
+        for name in &names {
+            let data = bytes(100_000, 3);
+            write(&mut c, name, 0, data.clone()).await;
+            model.insert(name.clone(), data);
+        }
+        for round in 0..6 {
+            for _ in 0..40 {
+                let name = &names[r.below(6) as usize];
+                change(&mut c, &mut r, name, &mut model).await;
+            }
+            check(&mut c, &model, &names).await;
+            check_shards(&c).await;
+            let gone = [round, (round + 1 + round % 3) % 6];
+            for osd in gone {
+                down(&mut c, osd);
+                c.settle().await;
+            }
+            for _ in 0..20 {
+                let name = &names[r.below(6) as usize];
+                change(&mut c, &mut r, name, &mut model).await;
+            }
+            check(&mut c, &model, &names).await;
+            for osd in gone {
+                up(&mut c, osd);
+                c.settle().await;
+            }
+            check(&mut c, &model, &names).await;
+            check_shards(&c).await;
+            assert!(c.cores.iter().all(|core| core.failed().is_none()), "{round}");
+        }
+        assert!(counted(&c, "ec_write_delta") > 50, "{}", counted(&c, "ec_write_delta"));
+    });
+}
+
+/// Changes of one stripe that are under way together read its old bytes once, and come to what they
+/// would come to one after the other.
+#[test]
+fn changes_under_way_together_read_a_stripe_once() {
+    run(async || {
+        let mut c = wide().await;
+        let mut model = bytes(64 << 10, 9);
+        write(&mut c, "a", 0, model.clone()).await;
+        let read = counted(&c, "ec_shard_read");
+        let mut answers = Vec::new();
+        for n in 0..12usize {
+            // One block of one shard, in parts.
+            let (off, data) = (4096 + n * 300, bytes(500, n as u8));
+            model[off..off + 500].copy_from_slice(&data);
+            let op = Op { indata: data.into(), ..on_extent(OpCode::WRITE, off as u64, 500) };
+            let (request, primary) = c.message("a", SnapId::NOSNAP, vec![op]);
+            answers.push(c.send(request, primary));
+        }
+        for answer in answers {
+            assert_eq!(answer.await.unwrap().result, 0);
+        }
+        assert!(c.read("a").await[..] == model[..]);
+        check_shards(&c).await;
+        let (kept, reads) = (counted(&c, "ec_read_kept"), counted(&c, "ec_shard_read") - read);
+        // The first reads all 500 bytes, each later one the 300 that it is the first to change; all
+        // were read by 4096 + 11 * 300 + 500 bytes. The last read is the client's.
+        assert!(reads <= 12 + 4, "{reads} shards were read");
+        assert_eq!(kept, 0, "each changes bytes that none before it did");
+        // The same bytes again: in memory.
+        let read = counted(&c, "ec_shard_read");
+        let mut answers = Vec::new();
+        for n in 0..12u8 {
+            let data = bytes(500, 100 + n);
+            model[4096..4596].copy_from_slice(&data);
+            let op = Op { indata: data.into(), ..on_extent(OpCode::WRITE, 4096, 500) };
+            let (request, primary) = c.message("a", SnapId::NOSNAP, vec![op]);
+            answers.push(c.send(request, primary));
+        }
+        for answer in answers {
+            assert_eq!(answer.await.unwrap().result, 0);
+        }
+        let reads = counted(&c, "ec_shard_read") - read;
+        assert_eq!((reads, counted(&c, "ec_read_kept")), (1, 11));
+        assert!(c.read("a").await[..] == model[..]);
+        check_shards(&c).await;
+        // Nothing is kept of what is not being changed.
+        let kept = |core: &crate::core::Core| {
+            core.hosts().iter().map(|h| h.stripes.borrow().bytes()).sum::<u64>()
+        };
+        assert_eq!(c.cores.iter().map(|core| kept(core)).sum::<u64>(), 0);
     });
 }
 
@@ -356,7 +475,7 @@ fn what_is_on_too_few_shards_is_taken_back() {
             ..on_extent(OpCode::WRITEFULL, 0, n as u64)
         };
         let part = Op { indata: vec![5; 9000].into(), ..on_extent(OpCode::WRITE, 3000, 9000) };
-        let small = Op { indata: vec![5; 10].into(), ..on_extent(OpCode::WRITE, 8200, 10) };
+        let small = Op { indata: vec![5; 10].into(), ..on_extent(OpCode::WRITE, 4100, 10) };
         let changes: [(&str, Op, bool); 8] = [
             ("a", part.clone(), false),
             ("a", small, false),
@@ -368,17 +487,18 @@ fn what_is_on_too_few_shards_is_taken_back() {
             ("a", part, true),
         ];
         // The copy that the change does not reach has data, or parity.
-        for unreached in [1, 2] {
+        for (is_wide, unreached) in [(false, 1), (false, 2), (true, 1), (true, 4), (true, 5)] {
             for (name, op, snapshot) in &changes {
-                let what = format!("{name} {:?} without shard {unreached}", op.code);
-                let mut c = coded().await;
+                let what = format!("{name} {:?} without shard {unreached}, {is_wide}", op.code);
+                let mut c = if is_wide { wide().await } else { coded().await };
+                let osds = c.cores.len() as i32;
                 let old = bytes(20_000, 1);
                 write(&mut c, "a", 0, old.clone()).await;
                 if *snapshot {
                     c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)] };
                 }
                 let (request, primary) = c.message(name, SnapId::NOSNAP, vec![op.clone()]);
-                c.down.borrow_mut().push(OsdId((primary.0 + unreached) % 3));
+                c.down.borrow_mut().push(OsdId((primary.0 + unreached) % osds));
                 let mut answer = c.send(request, primary);
                 for _ in 0..200 {
                     tokio::task::yield_now().await;

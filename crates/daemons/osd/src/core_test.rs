@@ -44,8 +44,10 @@ pub(crate) struct TestMap {
     keep_snaps: bool,
     pub(crate) blocked: Vec<EntityAddr>,
     pub(crate) pg_num: u32,
-    /// The pool is erasure-coded, 2+1.
+    /// The pool is erasure-coded.
     pub(crate) coded: bool,
+    /// Shards with data and with parity; none for 2+1.
+    pub(crate) shape: Option<(usize, usize)>,
     /// What osd.0 should have, and what it has, has osd.3 in an erasure-coded pool.
     pub(crate) moved: (bool, bool),
 }
@@ -55,7 +57,7 @@ impl MapView for TestMap {
         Epoch(self.epoch)
     }
     fn exists(&self, osd: OsdId) -> bool {
-        osd.0 < 3 || self.is_up(osd)
+        osd.0 < self.copies() as i32 || self.is_up(osd)
     }
     fn is_up(&self, osd: OsdId) -> bool {
         self.up.contains_key(&osd.0)
@@ -78,12 +80,12 @@ impl MapView for TestMap {
             kind: match self.coded {
                 false => pg::PoolKind::Replicated,
                 true => pg::PoolKind::Erasure(pg::Erasure {
-                    layout: ec::Layout::new(2, 1, 4096).unwrap(),
+                    layout: self.layout(),
                     technique: ec::Technique::JerasureReedSolVan,
                 }),
             },
-            size: 3,
-            min_size: 2,
+            size: self.copies(),
+            min_size: self.layout().k() as u32,
             pg_num: self.pg_num,
             created: Epoch(1),
             pg_num_pending: self.pg_num,
@@ -117,17 +119,29 @@ impl MapView for TestMap {
 
 impl TestMap {
     /// Each position has an OSD of its own, or a hole. Shard 1 cannot lead.
+    /// How objects are cut where copies are shards.
+    pub(crate) fn layout(&self) -> ec::Layout {
+        let (k, m) = self.shape.unwrap_or((2, 1));
+        ec::Layout::new(k, m, 4096).unwrap()
+    }
+
+    fn copies(&self) -> u32 {
+        self.layout().shards().len() as u32
+    }
+
     fn coded_mapping(&self, pg: PgId) -> Mapping {
         let here = |o: OsdId| if self.is_up(o) { o } else { OsdId::NONE };
         let members = |moved: bool| {
-            let at = |i: u32| match ((pg.seed + i) % 3) as i32 {
+            let at = |i: u32| match ((pg.seed + i) % self.copies()) as i32 {
                 0 if moved => OsdId(3),
                 osd => OsdId(osd),
             };
-            pg::Members::positioned((0..3).map(|i| here(at(i))))
+            pg::Members::positioned((0..self.copies()).map(|i| here(at(i))))
         };
         let (up, acting) = (members(self.moved.0), members(self.moved.1));
-        let leads = |set: &pg::Members| set.iter().copied().find(|c| c.shard.0 != 1);
+        let able = self.layout().primary_capable();
+        let leads =
+            |set: &pg::Members| set.iter().copied().find(|c| able.contains(c.shard.0 as u8));
         Mapping { up_primary: leads(&up), primary: leads(&acting), up, acting }
     }
 }

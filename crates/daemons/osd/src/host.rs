@@ -13,7 +13,7 @@ use crate::collections::{
 use crate::core::Core;
 use crate::flights::Flights;
 use crate::gate::{Mode, ObjectContext};
-use crate::host_coded::{Coding, Gathered, Kept, joined};
+use crate::host_coded::{Coding, Gathered, Kept, ObjectStripes, STRIPES_BYTES_MAX, joined};
 use crate::host_ops::run_now;
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
@@ -146,6 +146,8 @@ pub struct PgHost {
     pub(crate) scans: RefCell<FxHashMap<u64, Scan>>,
     /// The pool's code, where copies are shards.
     pub(crate) coding: OnceCell<Rc<Coding>>,
+    /// What is known of the bytes of objects that are being changed, where copies are shards.
+    pub(crate) stripes: RefCell<ObjectStripes>,
     /// What undoes changes that may have to be taken back.
     pub(crate) kept: RefCell<Kept>,
     /// The same of groups that came out of this one and are not here yet.
@@ -191,6 +193,7 @@ impl PgHost {
             wakes: Cell::default(),
             scans: RefCell::default(),
             coding: OnceCell::new(),
+            stripes: RefCell::new(ObjectStripes::new(STRIPES_BYTES_MAX)),
             kept: RefCell::new(kept),
             handed_over: RefCell::default(),
             shard_reads: RefCell::default(),
@@ -589,7 +592,10 @@ impl PgHost {
             let proposed = st.pg.propose(Proposal { token, entries, payloads, stats });
             match &proposed {
                 Ok(version) => st.flights.begin(token, *version, Instant::now(), commits),
-                Err(_) => drop(st.proposals.remove(&token)),
+                Err(_) => {
+                    self.stripes.borrow_mut().clear();
+                    drop(st.proposals.remove(&token));
+                }
             }
             proposed.is_ok()
         };
@@ -657,6 +663,7 @@ impl PgHost {
                 if let Some(effects) = effects {
                     self.watch_effects(&op, &op.head, *effects, user_version);
                 }
+                self.stripe_rests(&op.head);
                 let out: usize = outcome.ops.iter().map(|o| o.out_len()).sum();
                 self.core.count(&op, in_bytes, out as u64, flight);
                 self.finish(&op);
@@ -671,6 +678,7 @@ impl PgHost {
                 self.trim_on(snap, pace);
             }
             Some(Completion::Unwatch { oid, watcher, context }) => {
+                self.stripe_rests(&oid);
                 self.unwatched(&oid, &watcher, &context)
             }
             // Who gave up waiting for the answer does not need it.
@@ -713,6 +721,7 @@ impl PgHost {
         self.core.pgs.changed.notify_one();
         self.generation.set(self.generation.get() + 1);
         self.shard_reads.borrow_mut().clear();
+        self.stripes.borrow_mut().clear();
         self.release_backoffs();
         self.watches.borrow_mut().clear();
         self.leave_trim();

@@ -2,8 +2,10 @@
 
 use crate::host::PgHost;
 use bytes::Bytes;
-use ec::{Code, Layout, Recipes, Shard};
-use objops::coded::{Before, CodedError, Cut, Draft, KeptChange, OldBytes, SHARDS_ATTR};
+use ec::{Code, Layout, Recipes, Shard, ShardExtents, ShardSet, Sources, Stripe, Stripes};
+use objops::coded::{
+    Before, Choices, CodedError, Cut, Draft, KeptChange, OldBytes, SHARDS_ATTR, note_bytes,
+};
 use objops::object::{ObjectInfo, decode_attr};
 use objops::txn::Mutations;
 use objops::{OI_ATTR, ObjectReader};
@@ -26,7 +28,20 @@ pub(crate) struct Coding {
 pub(crate) struct Gathered {
     before: Vec<(ObjectId, Before)>,
     old: OldBytes,
+    /// Where parity gets what data changed.
+    choices: Choices,
+    /// Bytes of data shards as they were, of objects of which they are kept.
+    stripes: BTreeMap<ObjectId, Stripe>,
 }
+
+/// What a PG keeps of objects that are being changed, so that the next change of a stripe does not
+/// read it again.
+pub(crate) type ObjectStripes = Stripes<ObjectId, Eversion>;
+
+/// Bytes that a PG keeps of such objects at most.
+pub(crate) const STRIPES_BYTES_MAX: u64 = 512 << 10;
+/// Of larger changes nothing is kept: their stripes are written whole.
+const KEPT_CHANGE_BYTES_MAX: u64 = 64 << 10;
 
 impl Gathered {
     fn find(&self, oid: &ObjectId) -> Option<Before> {
@@ -85,8 +100,10 @@ impl PgHost {
             Err(Errno::ENODATA) => None,
             Err(e) => return Err(e),
         };
-        let info: ObjectInfo = decode_attr(&info)?;
-        let before = Before::new(layout, &info, shards.as_ref()).map_err(|_| Errno::EIO)?;
+        let encoded = info;
+        let info: ObjectInfo = decode_attr(&encoded)?;
+        let mut before = Before::new(layout, &info, shards.as_ref()).map_err(|_| Errno::EIO)?;
+        before.info = encoded;
         Ok(Some(before))
     }
 
@@ -117,8 +134,19 @@ impl PgHost {
                 gathered.before.push((oid, before));
             }
         }
+        if txn.bytes_written() <= KEPT_CHANGE_BYTES_MAX {
+            let kept = self.stripes.borrow();
+            let known = |oid: &ObjectId, b: &Before| kept.get(oid, &b.version()).cloned();
+            let each = gathered.before.iter();
+            gathered.stripes =
+                each.map(|(o, b)| (o.clone(), known(o, b).unwrap_or_default())).collect();
+        }
         let needs = match Draft::new(layout, txn, |o| gathered.find(o)) {
-            Ok(draft) => draft.needs(),
+            Ok(mut draft) => {
+                self.choose(&mut draft, &gathered);
+                gathered.choices = draft.choices();
+                draft.needs()
+            }
             Err(e) => {
                 tracing::error!(pg = %self.id, "a change is refused: {e}");
                 return Err(Errno::EOPNOTSUPP);
@@ -130,12 +158,64 @@ impl PgHost {
         }
         for (oid, ranges) in by_object {
             let Some(before) = gathered.find(&oid) else { return Err(Errno::EIO) };
-            let read = self.read_ranges(&oid, &before, &ranges).await?;
+            let known = gathered.stripes.get(&oid).cloned().unwrap_or_default();
+            let read = self.read_ranges(&oid, &before, &ranges, &known).await?;
             for (range, bytes) in ranges.iter().zip(read) {
+                if let Some(stripe) = gathered.stripes.get_mut(&oid) {
+                    note_bytes(layout, stripe, range.start, &bytes);
+                }
                 gathered.old.insert(&oid, range.start, bytes);
             }
         }
         Ok(gathered)
+    }
+
+    /// Chooses how parity follows, by what it costs.
+    fn choose(&self, draft: &mut Draft<'_>, gathered: &Gathered) {
+        let own = self.own_shard();
+        type Have = (ShardSet, ShardExtents);
+        let have: BTreeMap<&ObjectId, Have> = gathered
+            .before
+            .iter()
+            .map(|(oid, before)| {
+                let copies = self.with_pg(|pg| pg.shards_with(oid));
+                let shards = copies.iter().filter_map(|c| Shard::try_from(c.shard.0).ok());
+                let there = shards.filter(|s| before.shard(*s) != Eversion::ZERO).collect();
+                let cached = gathered.stripes.get(oid).map(Stripe::extents).unwrap_or_default();
+                (oid, (there, cached))
+            })
+            .collect();
+        draft.choose(|oid| {
+            let (available, cached) = have.get(oid)?;
+            let local = available.contains(own).then_some(own);
+            Some(Sources { available: *available, local, slow: ShardSet::EMPTY, cached })
+        });
+    }
+
+    /// Notes what is known of objects after a change.
+    fn keep_stripes(
+        &self,
+        draft: &Draft<'_>,
+        cut: &Cut,
+        gathered: &Gathered,
+        version: impl Fn(&ObjectId) -> Eversion,
+    ) {
+        let mut stripes = self.stripes.borrow_mut();
+        for (oid, _) in &cut.written {
+            let before = gathered.stripes.get(oid).cloned();
+            match before.and_then(|stripe| draft.stripe_after(oid, stripe)) {
+                Some(stripe) => stripes.set(oid.clone(), version(oid), stripe),
+                None => stripes.remove(oid),
+            }
+        }
+    }
+
+    /// A change of an object is over: of objects that are not being changed nothing is kept.
+    pub(crate) fn stripe_rests(&self, oid: &ObjectId) {
+        let mut stripes = self.stripes.borrow_mut();
+        if !stripes.is_empty() && !self.with_pg(|pg| pg.has_writes_in_flight(oid)) {
+            stripes.remove(oid);
+        }
     }
 
     /// Cuts a change of which the first entry gets version `first`, and notes in the entries which
@@ -148,7 +228,8 @@ impl PgHost {
         first: Eversion,
     ) -> Result<Cut, CodedError> {
         let Some(coding) = self.coding() else { return Ok(Cut::default()) };
-        let draft = Draft::new(coding.layout, txn, |o| gathered.find(o))?;
+        let mut draft = Draft::new(coding.layout, txn, |o| gathered.find(o))?;
+        draft.follow(&gathered.choices);
         let version = |i: usize| Eversion { version: first.version + i as u64, ..first };
         let of = |oid: &ObjectId| {
             let own = entries.iter().position(|e| e.oid == *oid);
@@ -156,6 +237,10 @@ impl PgHost {
         };
         let recipes = coding.recipes.borrow();
         let cut = draft.cut(recipes.code(), &gathered.old, of)?;
+        self.keep_stripes(&draft, &cut, gathered, of);
+        if !gathered.choices.is_empty() {
+            self.core.perf.ec_write_delta.inc();
+        }
         for entry in entries {
             entry.written = cut.written(&entry.oid);
         }

@@ -11,7 +11,9 @@ use admission::work::Rebuild;
 use bytes::Bytes;
 use denc::Decode;
 use denc::crc::Sum;
-use ec::{Pieces, PlanError, ReadPlan, RebuildPlan, Shard, ShardExtents, ShardSet, Sources};
+use ec::{
+    Pieces, PlanError, ReadPlan, RebuildPlan, Shard, ShardExtents, ShardSet, Sources, Stripe,
+};
 use objops::coded::{Before, SHARD_ATTR, SHARDS_ATTR};
 use objops::object::{ObjectInfo, SnapSet, decode_attr};
 use objops::{OI_ATTR, ObjectReader, OmapRows, SS_ATTR};
@@ -56,18 +58,20 @@ impl PgHost {
         out
     }
 
-    /// Ranges of an object. The caller's interval may be over when this fails.
+    /// Ranges of an object, of which `kept` is in memory. The caller's interval may be over when
+    /// this fails.
     pub(crate) async fn read_ranges(
         self: &Rc<Self>,
         oid: &ObjectId,
         before: &Before,
         ranges: &[Range<u64>],
+        kept: &Stripe,
     ) -> Result<Vec<Bytes>, Errno> {
         let coding = self.coding().ok_or(Errno::EAGAIN)?.clone();
         let generation = self.generation.get();
         let (mut bad, mut late, mut tries, mut patient) =
             (ShardSet::EMPTY, ShardSet::EMPTY, 0, false);
-        let cached = ShardExtents::new();
+        let cached = kept.extents();
         loop {
             let copies = self.copies_of(&self.with_pg(|pg| pg.shards_with(oid)));
             let there = |s: &Shard| before.shard(*s) != Eversion::ZERO;
@@ -100,14 +104,19 @@ impl PgHost {
                 extents.iter().for_each(|r| reads.entry(*shard).or_default().insert(r));
             }
             let mut pieces = Pieces::new(coding.layout, before.size);
+            kept.fill(&mut pieces);
             let perf = &self.core.perf;
             perf.ec_read.inc();
+            if reads.is_empty() {
+                perf.ec_read_kept.inc();
+            }
             if plans.iter().any(|p| !p.rebuilds().is_empty()) {
                 perf.ec_read_degraded.inc();
             }
             perf.ec_shard_read.add(reads.len() as u64);
-            let remote = reads.keys().filter(|s| sources.local != Some(**s)).count();
-            perf.ec_shard_read_remote.add(remote as u64);
+            let remote = || reads.iter().filter(|(s, _)| sources.local != Some(**s));
+            perf.ec_shard_read_remote.add(remote().count() as u64);
+            perf.ec_shard_read_remote_bytes.add(remote().map(|(_, e)| e.bytes()).sum());
             perf.ec_shard_read_bytes.add(reads.values().map(|e| e.bytes()).sum());
             // A shard that has not answered for so long is left out, if others are enough.
             let limit = (!patient).then_some(self.core.hedge.limit());
@@ -584,7 +593,7 @@ impl ObjectReader for Objects<'_> {
         if range.is_empty() {
             return Ok((Vec::new(), None));
         }
-        Ok((self.0.read_ranges(&oid, &before, &[range]).await?, None))
+        Ok((self.0.read_ranges(&oid, &before, &[range], &Stripe::default()).await?, None))
     }
 
     /// Where shards have holes is not asked for: all of an object counts as written, as in Ceph's

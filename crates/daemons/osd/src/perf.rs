@@ -172,12 +172,15 @@ counters! {
     stat_bytes_avail: Count, 2, "Available space";
     ec_read: Count, 10, "Reads of ranges of erasure-coded objects, for clients and for changes";
     ec_read_degraded: Count, 10, "Reads of erasure-coded objects for which bytes of lost or late shards were computed";
+    ec_read_kept: Count, 10, "Such reads for changes that found all bytes in memory";
     ec_shard_read: Count, 10, "Shards read for such reads, on this OSD and on others";
     ec_shard_read_remote: Count, 10, "Shards of other OSDs read for such reads";
+    ec_shard_read_remote_bytes: Count, 10, "Bytes of shards of other OSDs read for such reads";
     ec_shard_read_bytes: Count, 10, "Bytes of shards read for such reads";
     ec_shard_read_late: Count, 10, "Shards that were not waited for any longer";
     ec_shard_read_limit_us: Count, 2, "Microseconds after which a shard counts as late";
     ec_write: Count, 10, "Changes of erasure-coded objects";
+    ec_write_delta: Count, 10, "Changes of which parity shards got what data changed";
     ec_shard_write: Count, 10, "Shards that such changes are about, on this OSD and on others";
     ec_shard_write_bytes: Count, 10, "Bytes of shards that such changes write";
     ec_rebuild: Count, 10, "Parts of objects of which lost shards were made";

@@ -35,12 +35,16 @@ impl Backlog {
     }
 
     /// Applies a transaction and calls `done` when it is durable. Transactions take effect in the
-    /// order of the calls.
+    /// order of the calls. When the OSD has failed, nothing is applied any more: a transaction that
+    /// follows one that was refused would be there without it.
     pub(crate) fn submit(
         self: &Rc<Self>,
         txn: Transaction,
         done: impl FnOnce(Result<(), StoreError>) + 'static,
     ) {
+        if let Some(why) = self.health.failed() {
+            return done(Err(StoreError::Failed(why)));
+        }
         if self.waiting.borrow().is_empty() && !self.store.congested() {
             match self.store.submit(txn) {
                 Ok(commit) => return commit.then(done),
@@ -115,6 +119,10 @@ impl Backlog {
                 return;
             }
             while let Some((txn, done)) = self.next() {
+                if let Some(why) = self.health.failed() {
+                    done(Err(StoreError::Failed(why)));
+                    continue;
+                }
                 let submitted: Result<Commit, StoreError> = self.store.submit(txn);
                 match submitted {
                     Ok(commit) => commit.then(done),

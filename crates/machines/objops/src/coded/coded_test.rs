@@ -40,6 +40,9 @@ struct Shards {
     /// What undoes each change, by shard.
     log: Vec<Vec<(Eversion, KeptChange)>>,
     version: u64,
+    /// What is known of stripes, of the version that objects have.
+    stripes: BTreeMap<ObjectId, Stripe>,
+    deltas: usize,
 }
 
 type Picture = Vec<String>;
@@ -61,7 +64,26 @@ impl Shards {
             before: BTreeMap::new(),
             log: Vec::new(),
             version: 0,
+            stripes: BTreeMap::new(),
+            deltas: 0,
         }
+    }
+
+    fn exists(&self, oid: &ObjectId) -> bool {
+        now(self.whole.stat(COLL, &oid.to_key())).is_ok()
+    }
+
+    /// As an operation seals a change: objects that are there then have an info.
+    fn seal(&self, txn: &Mutations, version: Eversion) -> Mutations {
+        let (mut sealed, mut t) = (txn.clone(), Transaction::new());
+        let names: BTreeSet<ObjectId> = txn.iter().map(|(o, _)| o.clone()).collect();
+        for oid in names.iter().filter(|o| self.exists(o)) {
+            let info = (Bytes::from_static(OI_ATTR), version.to_bytes(Features::ALL));
+            t.set_attrs(COLL, &oid.to_key(), vec![info.clone()]);
+            sealed.push(oid, Change::SetAttrs(smallvec![info]));
+        }
+        self.whole.submit(t).unwrap();
+        sealed
     }
 
     /// Applies a change to all; false if the model refuses it.
@@ -73,15 +95,32 @@ impl Shards {
         }
         self.version += 1;
         let version = Eversion { epoch: Epoch(3), version: self.version };
+        let txn = &self.seal(txn, version);
         let before = self.before.clone();
-        let draft = Draft::new(self.layout, txn, |o| before.get(o).cloned()).unwrap();
+        let mut draft = Draft::new(self.layout, txn, |o| before.get(o).cloned()).unwrap();
+        let available = self.layout.shards();
+        let known: BTreeMap<_, _> =
+            self.stripes.iter().map(|(o, s)| (o.clone(), s.extents())).collect();
+        let nothing = ShardExtents::new();
+        draft.choose(|oid| {
+            let cached = known.get(oid).unwrap_or(&nothing);
+            Some(Sources { available, local: Some(0), slow: ShardSet::EMPTY, cached })
+        });
+        self.deltas += draft.choices().0.len();
         let mut old = OldBytes::default();
+        let mut stripes = std::mem::take(&mut self.stripes);
         for (oid, range) in draft.needs() {
             let size = before[&oid].size;
             assert!(range.end <= size, "{range:?} of {size} bytes");
             let bytes = self.read(&oid, &before[&oid], self.layout.shards(), &range);
+            note_bytes(self.layout, stripes.entry(oid.clone()).or_default(), range.start, &bytes);
             old.insert(&oid, range.start, bytes.into());
         }
+        for (oid, _) in before.iter().filter(|(o, _)| txn.iter().any(|(t, _)| t == *o)) {
+            let stripe = stripes.remove(oid).unwrap_or_default();
+            stripes.extend(draft.stripe_after(oid, stripe).map(|s| (oid.clone(), s)));
+        }
+        self.stripes = stripes;
         let cut = draft.cut(&self.code, &old, |_| version).unwrap();
         let mut all = Vec::new();
         for (shard, told) in &cut.shards {
@@ -116,6 +155,7 @@ impl Shards {
                 Ok(stat) => {
                     let b = self.before.entry(oid.clone()).or_default();
                     b.size = stat.size;
+                    b.info = version.to_bytes(Features::ALL);
                     b.shards.resize(self.layout.shards().len(), Eversion::ZERO);
                     set.iter().for_each(|s| b.shards[usize::from(s)] = version);
                 }
@@ -163,6 +203,12 @@ impl Shards {
             let attrs = now(self.whole.get_attrs(COLL, &key)).unwrap();
             let omap = now(self.whole.omap_iter(COLL, &key, Bound::Unbounded, 999, 1 << 20));
             let header = now(self.whole.omap_header(COLL, &key)).unwrap();
+            for (shard, at, bytes) in self.stripes.get(oid).iter().flat_map(|s| s.iter()) {
+                let mut stored = self.stored(shard, oid);
+                stored.resize(stored.len().max(at as usize + bytes.len()), 0);
+                let found = &stored[at as usize..][..bytes.len()];
+                assert!(found == bytes, "{oid} shard {shard} at {at}: what is kept is not there");
+            }
             for shard in self.layout.shards().iter() {
                 let store = &self.shards[usize::from(shard)];
                 let mut found = now(store.get_attrs(COLL, &key)).unwrap();
@@ -176,7 +222,7 @@ impl Shards {
                 let info = ObjectInfo { size: b.size, version: newest, ..ObjectInfo::default() };
                 found.retain(|(name, value)| {
                     let read = || Before::new(self.layout, &info, Some(value)).unwrap();
-                    name != SHARDS_ATTR || read() != *b
+                    name != SHARDS_ATTR || read() != Before { info: Bytes::new(), ..b.clone() }
                 });
                 assert_eq!(found, attrs, "{oid} shard {shard}");
                 let rows = now(store.omap_iter(COLL, &key, Bound::Unbounded, 999, 1 << 20));
@@ -315,7 +361,7 @@ fn txn(changes: Vec<Change>) -> Mutations {
 fn only_shards_concerned_are_named_and_only_what_is_missing_is_needed() {
     let layout = Layout::new(4, 2, 4096).unwrap();
     let v = Eversion { epoch: Epoch(1), version: 1 };
-    let before = Before { size: 64 << 10, shards: vec![v; 6] };
+    let before = Before { size: 64 << 10, shards: vec![v; 6], info: Bytes::new() };
     let named = |changes: Vec<Change>, before: Option<Before>| {
         let txn = txn(changes);
         let draft = Draft::new(layout, &txn, |_| before.clone()).unwrap();
@@ -339,6 +385,56 @@ fn only_shards_concerned_are_named_and_only_what_is_missing_is_needed() {
     assert_eq!(named(vec![Change::Truncate { size: 48 << 10 }], there()).1, 0);
     assert_eq!(named(vec![Change::Remove], there()).0.len(), 6);
     assert_eq!(named(vec![Change::Touch, write(0, 10)], None), (vec![0, 1, 2, 3, 4, 5], 0));
+}
+
+/// A block of a wide stripe is changed by a delta, which comes to its version alone and once.
+#[test]
+fn a_delta_is_applied_once_and_to_what_it_was_made_for() {
+    let mut s = Shards::new(4, 2);
+    assert!(s.apply(&txn(vec![write(0, 64 << 10)])) && s.deltas == 0);
+    assert!(s.apply(&txn(vec![write(5000, 100)])) && s.deltas == 1);
+    s.check(ShardSet::from_iter([1, 2]));
+    let (layout, before) = (s.layout, s.before[&head(0)].clone());
+    let change =
+        txn(vec![Change::Write { off: 4096, data: vec![3; 4096].into(), hint: WriteHint::Normal }]);
+    let cached = ShardExtents::new();
+    let sources =
+        |available| Sources { available, local: Some(0), slow: ShardSet::EMPTY, cached: &cached };
+    let mut draft = Draft::new(layout, &change, |_| Some(before.clone())).unwrap();
+    draft.choose(|_| Some(sources(layout.shards())));
+    assert_eq!(draft.needs(), [(head(0), 4096..8192)], "the old bytes of what changes, alone");
+    // What is not known to be of a version has no delta.
+    let unknown = Before { info: Bytes::new(), ..before.clone() };
+    let mut encoded = Draft::new(layout, &change, |_| Some(unknown.clone())).unwrap();
+    encoded.choose(|_| Some(sources(layout.shards())));
+    assert_eq!((encoded.choices().is_empty(), encoded.needs().len()), (true, 2));
+    let mut old = OldBytes::default();
+    let bytes = s.read(&head(0), &before, layout.shards(), &(4096..8192));
+    old.insert(&head(0), 4096, bytes.into());
+    let next = Eversion { epoch: Epoch(3), version: 3 };
+    let mut cut = draft.cut(&s.code, &old, |_| next).unwrap();
+    let told = cut.shards.remove(&4).unwrap();
+    let is_delta = |c: &Change| matches!(c, Change::Xor { .. });
+    assert!(told.txn.iter().any(|(_, c)| is_delta(c)));
+    let apply = |s: &Shards, info: Option<Eversion>| {
+        let mut told = told.clone();
+        // As the change of the object's info, which any change has.
+        let info = info.map(|v| (Bytes::from_static(OI_ATTR), v.to_bytes(Features::ALL)));
+        info.into_iter().for_each(|i| told.txn.push(&head(0), Change::SetAttrs(smallvec![i])));
+        let mut t = Transaction::new();
+        told.into_store(COLL, &mut t, &[], |_, _, _, _| ());
+        s.shards[4].submit(t).map(drop)
+    };
+    let unexpected = |r| matches!(r, Err(store::StoreError::Unexpected { .. }));
+    assert_eq!(apply(&s, Some(next)), Ok(()));
+    let then = s.stored(4, &head(0));
+    assert!(unexpected(apply(&s, Some(next))), "it comes again");
+    assert!(s.stored(4, &head(0)) == then);
+    // A shard that missed a change.
+    assert!(s.apply(&txn(vec![Change::Remove])));
+    assert!(matches!(apply(&s, None), Err(store::StoreError::NoObject { .. })));
+    assert!(s.apply(&txn(vec![write(0, 64 << 10)])));
+    assert!(unexpected(apply(&s, None)), "another version");
 }
 
 #[test]

@@ -9,6 +9,10 @@
 //!   object's.
 //! * Other data shards have one attribute, [`SHARD_ATTR`]: that version of their own.
 //!
+//! Parity is encoded anew, or gets what data changed (a delta), whichever [`WritePlan`] finds
+//! cheaper. A delta must come to the very bytes that it was made for, once: the shard's change is
+//! refused unless its object info is the one that the primary had ([`Change::Expect`]).
+//!
 //! An object that is made has all its shards, however short it is. Each entry that makes, replaces
 //! or removes an object names all shards; one that changes bytes names the shards of these,
 //! and those that may lead.
@@ -21,11 +25,12 @@ mod coded_test;
 
 pub use undo::{ASIDE, KeptChange, aside_of};
 
+use crate::OI_ATTR;
 use crate::small::SMALL_BYTES;
 use crate::txn::{Mutations, SnapsChange};
 use bytes::Bytes;
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
-use ec::{Code, Extents, Layout, Shard, ShardSet};
+use ec::{Code, Extents, How, Layout, Shard, ShardSet, Sources, Stripe, WritePlan};
 use overlay::{Base, Overlay};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
@@ -51,6 +56,8 @@ pub struct Before {
     /// The version that each of its shards has; zero where there is none. Empty if there is no
     /// object.
     pub shards: Vec<Eversion>,
+    /// Its object info, as shards that may lead have it; empty if that is not known.
+    pub info: Bytes,
 }
 
 impl Before {
@@ -64,7 +71,7 @@ impl Before {
                 }
             }
         }
-        Ok(Before { size: info.size, shards: versions })
+        Ok(Before { size: info.size, shards: versions, info: Bytes::new() })
     }
 
     /// The value of [`SHARDS_ATTR`] of an object of this version.
@@ -175,12 +182,44 @@ impl Cut {
     }
 }
 
+/// Notes old bytes of a range of an object in what is known of its data shards.
+pub fn note_bytes(layout: Layout, stripe: &mut Stripe, start: u64, bytes: &[u8]) {
+    let range = start..start + bytes.len() as u64;
+    for shard in layout.data().iter() {
+        let extent = layout.extent(shard, &range);
+        layout.pieces(shard, extent, |on_shard, in_object, n| {
+            let from = (in_object - start) as usize;
+            stripe.insert(shard, on_shard, bytes[from..from + n as usize].to_vec());
+        });
+    }
+}
+
+/// Where parity gets what data changed: objects, shard offsets, and the data shards that change
+/// there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices(Vec<(ObjectId, Range<u64>, ShardSet)>);
+
+impl Choices {
+    /// Whether parity is encoded everywhere.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// Changes of objects, worked out as far as is possible without old bytes.
 #[derive(Debug)]
 pub struct Draft<'a> {
     layout: Layout,
     txn: &'a Mutations,
     objects: Vec<Object>,
+}
+
+/// Shard offsets in which parity gets what data changed.
+#[derive(Debug)]
+struct Delta {
+    range: Range<u64>,
+    /// Data shards that change over all of it.
+    changed: ShardSet,
 }
 
 /// One object of a change.
@@ -191,6 +230,7 @@ struct Object {
     overlay: Overlay,
     /// Parity offsets that are encoded anew.
     bands: Extents,
+    deltas: Vec<Delta>,
     /// The shards that its entry names.
     written: ShardSet,
 }
@@ -209,8 +249,14 @@ impl<'a> Draft<'a> {
                 None => {
                     let before = before(oid).unwrap_or_default();
                     let overlay = Overlay::new(before.exists().then_some(before.size));
-                    let (bands, written) = (Extents::new(), ShardSet::EMPTY);
-                    objects.push(Object { oid: oid.clone(), before, overlay, bands, written });
+                    objects.push(Object {
+                        oid: oid.clone(),
+                        before,
+                        overlay,
+                        bands: Extents::new(),
+                        deltas: Vec::new(),
+                        written: ShardSet::EMPTY,
+                    });
                     objects.len() - 1
                 }
             };
@@ -236,6 +282,59 @@ impl<'a> Draft<'a> {
         Ok(Draft { layout, txn, objects })
     }
 
+    /// Lets parity get what data changed where that costs less than to encode it anew. `sources`
+    /// tells of the shards of an object; of one that it says nothing of, parity is encoded.
+    pub fn choose<'s>(&mut self, sources: impl Fn(&ObjectId) -> Option<Sources<'s>>) {
+        for object in &mut self.objects {
+            if let Some(sources) = sources(&object.oid) {
+                object.choose(self.layout, sources);
+            }
+        }
+    }
+
+    /// What was chosen.
+    pub fn choices(&self) -> Choices {
+        let each = self.objects.iter().flat_map(|o| o.deltas.iter().map(move |d| (&o.oid, d)));
+        Choices(each.map(|(oid, d)| (oid.clone(), d.range.clone(), d.changed)).collect())
+    }
+
+    /// Does as a draft of the same change of data has chosen.
+    pub fn follow(&mut self, choices: &Choices) {
+        for (oid, range, changed) in &choices.0 {
+            if let Some(object) = self.objects.iter_mut().find(|o| o.oid == *oid) {
+                object.bands.remove(range.clone());
+                object.deltas.push(Delta { range: range.clone(), changed: *changed });
+            }
+        }
+    }
+
+    /// What is known of the bytes of an object after the change, if anything is: of data shards,
+    /// what was known before and what is written. `None` if other bytes change in some way that is
+    /// seldom: then all has to be read again.
+    pub fn stripe_after(&self, oid: &ObjectId, mut before: Stripe) -> Option<Stripe> {
+        let object = self.objects.iter().find(|o| o.oid == *oid)?;
+        let o = &object.overlay;
+        let plain = o.exists() && !o.remade() && o.kept() == o.base_size();
+        if !plain || o.zeroes().next().is_some() {
+            return None;
+        }
+        for (start, data, _) in o.writes() {
+            let range = start..start + data.len();
+            for shard in self.layout.data().iter() {
+                let r = self.layout.extent(shard, &range);
+                if r.is_empty() {
+                    continue;
+                }
+                let mut bytes = vec![0; (r.end - r.start) as usize];
+                self.layout.pieces(shard, r.clone(), |on_shard, at, n| {
+                    o.new_bytes(at, &mut bytes[(on_shard - r.start) as usize..][..n as usize]);
+                });
+                before.insert(shard, r.start, bytes);
+            }
+        }
+        Some(before)
+    }
+
     /// Old bytes that are needed, as ranges of objects.
     pub fn needs(&self) -> Vec<(ObjectId, Range<u64>)> {
         let mut out = Vec::new();
@@ -246,6 +345,13 @@ impl<'a> Draft<'a> {
                 for shard in self.layout.data().iter() {
                     self.layout.pieces(shard, band.clone(), |_, at, n| {
                         object.overlay.old_parts(at..at + n).for_each(|r| needs.insert(r));
+                    });
+                }
+            }
+            for delta in &object.deltas {
+                for shard in delta.changed.iter() {
+                    self.layout.pieces(shard, delta.range.clone(), |_, at, n| {
+                        needs.insert(at..(at + n).min(object.overlay.base_size()).max(at));
                     });
                 }
             }
@@ -437,6 +543,55 @@ impl<'a> Draft<'a> {
                 }
             }
         }
+        self.parity_changes(object, code, old, cut)
+    }
+
+    /// What parity gets of what data changed.
+    fn parity_changes(
+        &self,
+        object: &Object,
+        code: &Code,
+        old: &OldBytes,
+        cut: &mut Cut,
+    ) -> Result<(), CodedError> {
+        let (layout, overlay, oid) = (self.layout, &object.overlay, &object.oid);
+        for shard in layout.parity().iter().filter(|_| !object.deltas.is_empty()) {
+            let (attr, value) = (Bytes::from_static(OI_ATTR), object.before.info.clone());
+            cut.tell(shard, oid, Change::Expect { attr, value });
+        }
+        for Delta { range, changed } in &object.deltas {
+            let mut at = range.start;
+            while at < range.end {
+                let range = at..range.end.min(at + ENCODE_BYTES_MAX);
+                at = range.end;
+                let length = (range.end - range.start) as usize;
+                let mut bytes: Vec<(Shard, Vec<u8>, Vec<u8>)> = Vec::new();
+                for shard in changed.iter() {
+                    let (mut was, mut is) = (vec![0; length], vec![0; length]);
+                    let mut result = Ok(());
+                    layout.pieces(shard, range.clone(), |on_shard, in_object, n| {
+                        let here = (on_shard - range.start) as usize..;
+                        overlay.new_bytes(in_object, &mut is[here.clone()][..n as usize]);
+                        // What is behind the old end was zero.
+                        let end = (in_object + n).min(overlay.base_size());
+                        let n = end.saturating_sub(in_object) as usize;
+                        if result.is_ok() && n > 0 {
+                            result = old.copy(oid, in_object, &mut was[here][..n]);
+                        }
+                    });
+                    result?;
+                    bytes.push((shard, was, is));
+                }
+                let changes: Vec<(Shard, &[u8], &[u8])> =
+                    bytes.iter().map(|(s, was, is)| (*s, &was[..], &is[..])).collect();
+                for shard in layout.parity().iter() {
+                    let mut delta = vec![0; length];
+                    code.apply_changes(shard, &changes, &mut delta);
+                    let data = Buffers::from(delta);
+                    cut.tell(shard, oid, Change::Xor { off: range.start, data });
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -474,6 +629,34 @@ impl Object {
                 self.written.insert(shard);
                 self.bands.insert(extent.start..extent.end.min(parity_end));
             }
+        }
+    }
+}
+
+impl Object {
+    /// See [`Draft::choose`]. Changes that are made of several, that cut bytes off or that make an
+    /// object are seldom, and are encoded.
+    fn choose(&mut self, layout: Layout, sources: Sources<'_>) {
+        let o = &self.overlay;
+        let plain = o.exists() && !o.remade() && o.kept() == o.base_size();
+        if !plain || !self.before.exists() || self.before.info.is_empty() {
+            return;
+        }
+        let (mut writes, mut zeroes) = (o.writes(), o.zeroes());
+        let change = match (writes.next(), zeroes.next()) {
+            (Some((offset, data, _)), None) if writes.next().is_none() => {
+                ec::Change::Write { offset, length: data.len() }
+            }
+            (None, Some(r)) if zeroes.next().is_none() && r.end <= o.base_size() => {
+                ec::Change::Zero { offset: r.start, length: r.end - r.start }
+            }
+            _ => return,
+        };
+        // Without enough shards the reads say so.
+        let Ok(plan) = WritePlan::new(layout, change, o.base_size(), sources) else { return };
+        for band in plan.bands().iter().filter(|b| b.how == How::Delta) {
+            self.bands.remove(band.range.clone());
+            self.deltas.push(Delta { range: band.range.clone(), changed: band.changed });
         }
     }
 }
