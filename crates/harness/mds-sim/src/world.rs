@@ -35,6 +35,9 @@ pub struct Scenario {
     pub page: u32,
     /// Batches of the log.
     pub log: u64,
+    /// Microseconds that the answer to a read is on its way, at most: what was read may be old when
+    /// it comes.
+    pub read_us: u64,
 }
 
 impl Scenario {
@@ -50,6 +53,7 @@ impl Scenario {
             cache: [3, 12, 60, 10_000][rng.range(0, 4) as usize],
             page: [1, 2, 5, 100][rng.range(0, 4) as usize],
             log: [4, 16, 64][rng.range(0, 3) as usize],
+            read_us: [300, 300, 6_000][rng.range(0, 3) as usize],
         }
     }
 }
@@ -304,7 +308,7 @@ impl World {
             Flight::Write(action) => self.write(action, same),
             Flight::Read(action) if same => {
                 let event = self.read(&action);
-                let at = self.soon(300);
+                let at = self.soon(self.scenario.read_us);
                 self.launch(at, Flight::Answer(event));
                 Ok(())
             }
@@ -380,7 +384,32 @@ impl World {
         Ok(())
     }
 
+    /// The last batch that a successor of the server would find.
+    fn durable(&self) -> Batch {
+        self.disk.log.keys().next_back().copied().unwrap_or(self.disk.trimmed)
+    }
+
+    /// What goes to its place at rest is in the log already: a crash would leave it there, though
+    /// it never happened.
+    fn check_write(&self, action: &Action) -> Result<(), String> {
+        let Action::WriteDir { dir, set, .. } = action else { return Ok(()) };
+        for (name, dentry) in set {
+            let mds::Dentry::Primary(inode) = dentry else { continue };
+            let batch = self.history.iter().rev().find_map(|d| match d {
+                Done::Request { executed, .. } if executed.made == Some(inode.ino) => {
+                    Some(executed.batch)
+                }
+                _ => None,
+            });
+            if let Some(batch) = batch.filter(|b| *b > self.durable()) {
+                return Err(format!("{dir:?} {name:?} is written before the log has {batch:?}"));
+            }
+        }
+        Ok(())
+    }
+
     fn act(&mut self, action: Action) -> Result<(), String> {
+        self.check_write(&action)?;
         match action {
             Action::Reply(client, _) | Action::Caps(client, _) | Action::Session(client, _) => {
                 self.message(client, false, Flight::ToClient(client, action));
@@ -639,7 +668,7 @@ impl World {
             }
         }
         self.life += 1;
-        let durable = self.disk.log.keys().next_back().copied().unwrap_or(self.disk.trimmed);
+        let durable = self.durable();
         let mut lost = 0;
         let mut wrong = None;
         self.history.retain(|d| match d {

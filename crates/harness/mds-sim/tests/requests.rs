@@ -232,6 +232,23 @@ fn clients_that_hold_the_cache_are_asked_to_drop_inodes() {
 }
 
 #[test]
+fn a_client_with_a_removed_file_hears_that_it_has_no_link() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let ino = b.ask(Ino::ROOT, "f", create()).target.unwrap().inode.ino;
+    let look = b.send(2, Ino::ROOT, "f", NONE, Op::Lookup { mask: caps::ANY_SHARED });
+    assert_eq!(b.answer(look).unwrap().result, 0);
+    assert_eq!(b.ask(Ino::ROOT, "f", Op::Unlink).result, 0);
+    let links = b.told.iter().rev().find_map(|(_, client, a)| match a {
+        Action::Caps(_, m) if *client == ClientId(2) && m.inode.ino == ino => {
+            (m.caps & caps::LINK_SHARED != 0).then_some(m.inode.nlink)
+        }
+        _ => None,
+    });
+    assert_eq!(links, Some(0));
+}
+
+#[test]
 fn odd_requests_are_refused() {
     let mut b = Bench::new(Bench::conf());
     let long = "x".repeat(256);

@@ -198,7 +198,10 @@ impl Mds {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
             let allowed = node.allowed(*client, cap.wanted, cap.issued());
-            let more = allowed & cap.wanted & !node.taken(*client, bug) & !cap.pending;
+            // A client that hears of the last link's end gives the inode back when it is closed.
+            let gone = if node.inode.nlink == 0 { caps::LINK_SHARED } else { 0 };
+            let wanted = cap.wanted | gone;
+            let more = allowed & wanted & !node.taken(*client, bug) & !cap.pending;
             if more == 0 {
                 continue;
             }

@@ -272,6 +272,9 @@ impl Mds {
         let is_dir = node.inode.is_dir();
         node.inode.nlink = node.inode.nlink.saturating_sub(1);
         let nlink = node.inode.nlink;
+        if nlink == 0 {
+            self.judge.insert(ino);
+        }
         self.changed(ino, request.stamp);
         let stat = stats::of(self.get(ino)?);
         self.set_link(frag, name, Link::Absent);
