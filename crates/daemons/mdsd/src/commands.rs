@@ -88,6 +88,11 @@ pub static COMMANDS: &[Command<Why>] = &[
 
 /// Parts of file systems: whether they are there, and what is to be known.
 pub static PARTS: &[(&str, bool, &str)] = &[
+    (
+        "capabilities of clients",
+        true,
+        "`path`, `fsname`, `uid` with `gids`, `root_squash`, `network`; `r`, `w` and `p`.",
+    ),
     ("locks", true, "`flock` and `fcntl`; they survive a takeover."),
     ("layouts", true, "`ceph.file.layout` and `ceph.dir.layout`, pools by name and number."),
     (
@@ -106,7 +111,6 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         "A server that waits takes the rank over; clients keep their sessions, open files and locks.",
     ),
     ("takeover by `ceph-mds`", true, "After a flush; see docs/file-systems.md."),
-    ("capabilities for a path, a user or a network", false, "The session is refused."),
     ("client statistics", false, "`fs perf stats` shows nothing."),
     ("inline data", false, "Files that have some cannot be read."),
     ("several ranks", false, "A server that is given a rank above 0 leaves it."),

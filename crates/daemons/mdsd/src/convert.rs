@@ -268,6 +268,7 @@ pub fn request_in(tid: u64, m: &ClientRequest, pools: &Pools) -> Result<(Request
         oldest_tid: m.oldest_client_tid,
         uid: m.caller_uid,
         gid: m.caller_gid,
+        groups: m.gids.iter().filter_map(|gid| u32::try_from(*gid).ok()).collect(),
         stamp: m.stamp,
         path,
         path2,
@@ -505,6 +506,8 @@ pub fn caps_in(tid: u64, m: &ClientCaps) -> Option<CapsUpdate> {
             xattrs,
         },
         max_size: m.max_size,
+        uid: m.caller_uid,
+        gid: m.caller_gid,
     })
 }
 

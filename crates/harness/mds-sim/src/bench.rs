@@ -155,6 +155,7 @@ impl Bench {
             oldest_tid: 0,
             uid: 0,
             gid: 0,
+            groups: Vec::new(),
             stamp: Utime::new(100 + self.tid as u32, 0),
             path: at(dir, name),
             path2: at(from.0, from.1),

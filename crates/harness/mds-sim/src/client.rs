@@ -264,7 +264,18 @@ impl Client {
         let stamp = self.stamp();
         let tid = self.next_tid;
         self.next_tid += 1;
-        Some(Request { tid, oldest_tid: tid, uid: 0, gid: 0, stamp, path, path2, releases, op })
+        Some(Request {
+            tid,
+            oldest_tid: tid,
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            stamp,
+            path,
+            path2,
+            releases,
+            op,
+        })
     }
 
     /// Makes the message with which it tells what it changed, what it keeps and what it wants.

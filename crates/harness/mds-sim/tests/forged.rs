@@ -124,6 +124,8 @@ fn update(rng: &mut Rng, bench: &Bench) -> CapsUpdate {
             ..CapAttrs::default()
         },
         max_size: odd(rng),
+        uid: odd(rng) as u32,
+        gid: odd(rng) as u32,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use mds::{
-    Action, Batch, ClientId, Event, Extra, FileLock, Ino, LayoutHints, LockKind, LockRequest,
-    LockType, Mds, Name, Op, SessionEvent, SessionMessage, SetAttr, Space, Tables, XattrMode, caps,
+    Action, Batch, ClientId, Event, Extra, FileLock, Grant, Ino, LayoutHints, LockKind,
+    LockRequest, LockType, Mds, Name, Op, Rights, SessionEvent, SessionMessage, SetAttr, Space,
+    Tables, XattrMode, caps,
 };
 use mds_sim::bench::Bench;
 use types::Errno;
@@ -246,6 +247,56 @@ fn a_client_with_a_removed_file_hears_that_it_has_no_link() {
         _ => None,
     });
     assert_eq!(links, Some(0));
+}
+
+#[test]
+fn a_client_stays_below_the_path_of_its_key() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let (home, other) = (b.mkdir(Ino::ROOT, "home"), b.mkdir(Ino::ROOT, "homes"));
+    b.ask(other, "secret", create());
+    let path = vec![Name::from_static(b"home")];
+    let grant = Grant { write: true, path, ..Grant::default() };
+    b.event(Event::Rights(ClientId(2), Rights::Some([grant].into())));
+    let look = |mask| Op::Lookup { mask };
+    let attrs = |mask| Op::Getattr { mask };
+    let read = Op::Readdir { after: None, max_entries: 0, max_bytes: 0 };
+    let chmod = Op::Setattr(SetAttr { mode: Some(0o777), ..SetAttr::default() });
+    let (no, yes) = (-Errno::EACCES.0, 0);
+    for (dir, name, from, op, result) in [
+        (Ino::ROOT, "home", NONE, look(0), yes),
+        (home, "", NONE, attrs(caps::ANY_SHARED), yes),
+        (home, "mine", NONE, create(), yes),
+        (home, "", NONE, read.clone(), yes),
+        (home, "", NONE, set("user.a", "1"), yes),
+        (home, "", NONE, chmod.clone(), yes),
+        // Layouts and quotas need another letter.
+        (home, "", NONE, set("ceph.quota.max_files", "1"), no),
+        (Ino::ROOT, "", NONE, attrs(0), no),
+        (Ino::ROOT, "homes", NONE, look(0), no),
+        (Ino::ROOT, "homes/secret", NONE, attrs(0), no),
+        (other, "secret", NONE, look(0), no),
+        (other, "more", NONE, create(), no),
+        (other, "", NONE, read, no),
+        (other, "secret", NONE, Op::Open { wanted: 0, truncate: false }, no),
+        (other, "", NONE, chmod, no),
+        (other, "secret", NONE, Op::Unlink, no),
+        (home, "got", (other, "secret"), Op::Rename, no),
+        (other, "given", (home, "mine"), Op::Rename, no),
+        (home, "got", (other, "secret"), Op::Link, no),
+        (Ino::ROOT, "home", NONE, Op::Rmdir, no),
+        (home, "yours", (home, "mine"), Op::Rename, yes),
+    ] {
+        let tid = b.send(2, dir, name, from, op.clone());
+        assert_eq!(b.answer(tid).unwrap().result, result, "{dir:?} {name} {op:?}");
+    }
+    // A file that it has stays its, without a name, too.
+    let ino = b.ask(home, "yours", look(0)).target.unwrap().inode.ino;
+    let tid = b.send(2, home, "yours", NONE, Op::Open { wanted: caps::FILE_RD, truncate: false });
+    assert_eq!(b.answer(tid).unwrap().result, yes);
+    assert_eq!(b.ask(home, "yours", Op::Unlink).result, 0);
+    let tid = b.send(2, ino, "", NONE, attrs(0));
+    assert_eq!(b.answer(tid).unwrap().result, yes);
 }
 
 #[test]

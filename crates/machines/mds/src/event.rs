@@ -13,6 +13,8 @@ pub struct Token(pub u64);
 pub enum Event {
     /// A client's session.
     Session(ClientId, SessionEvent),
+    /// What a client may do, which comes with its session. It may do all before.
+    Rights(ClientId, crate::Rights),
     /// A client's request.
     Request(ClientId, Request),
     /// A client's word about capabilities of an inode.
@@ -102,6 +104,10 @@ pub struct CapsUpdate {
     pub attrs: CapAttrs,
     /// Up to where the client wants to write, 0 for no wish.
     pub max_size: u64,
+    /// The user for whom the changes are.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
 }
 
 /// Attributes that a client may change by capabilities.

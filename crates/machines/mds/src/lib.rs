@@ -31,7 +31,7 @@ pub mod types;
 pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, SessionRecord, Tables};
 pub use conf::{Bug, Conf};
 pub use event::{CapAttrs, CapsUpdate, Claim, Event, SessionEvent, Token};
-pub use machine::{Executed, Mds, Replay, ReplayError};
+pub use machine::{Executed, Grant, Mds, Replay, ReplayError, Rights};
 pub use request::{
     CapGrant, Extra, FileLock, FilePath, InodeStat, LayoutHints, Lease, LockKind, LockRequest,
     LockType, Op, Release, Reply, Request, SetAttr, TraceDentry, XattrMode,

@@ -24,6 +24,8 @@ pub struct Request {
     pub uid: u32,
     /// The caller's group.
     pub gid: u32,
+    /// More groups of the caller.
+    pub groups: Vec<u32>,
     /// The client's wall clock: the time of what changes.
     pub stamp: Utime,
     /// What it is about.

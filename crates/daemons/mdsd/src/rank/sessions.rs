@@ -238,7 +238,7 @@ impl Rank {
                 conn: Some(conn.clone()),
                 info: info.clone(),
                 at_rest,
-                rights,
+                rights: rights.clone(),
                 open: false,
                 since: tokio::time::Instant::now(),
                 reclaimed_by: None,
@@ -246,6 +246,7 @@ impl Rank {
             clients.insert(id, client);
         }
         let Some(me) = self.me.upgrade() else { return };
+        let may = rights.core.clone();
         tokio::task::spawn_local(async move {
             let set = [info];
             loop {
@@ -266,6 +267,7 @@ impl Rank {
             };
             if there {
                 me.event(Event::Session(ClientId(id), SessionEvent::Open));
+                me.event(Event::Rights(ClientId(id), may));
             }
         });
     }
@@ -283,13 +285,14 @@ impl Rank {
             }
             None => false,
         };
-        if !expected || !known || rights.is_err() {
+        let Some(rights) = rights.ok().filter(|_| expected && known) else {
             tracing::info!("client.{id} comes back, and is not waited for: its session is over");
             tell(conn, &session(SessionOp::CLOSE, 0), 0);
             return;
-        }
+        };
         let claims = m.caps.iter().map(|(ino, c)| convert::claim_in(client, *ino, c)).collect();
         self.event(Event::Session(client, SessionEvent::Open));
+        self.event(Event::Rights(client, rights.core));
         self.event(Event::Reconnect(client, claims));
         if !m.more {
             self.event(Event::Reconnected(client));
@@ -335,7 +338,8 @@ impl Rank {
             Ok(request) => request,
             Err(errno) => return refuse(errno),
         };
-        let rights = self.clients.borrow().get(&client.0).map(|c| c.rights).unwrap_or_default();
+        let rights =
+            self.clients.borrow().get(&client.0).map(|c| c.rights.clone()).unwrap_or_default();
         let writes = match &request.op {
             mds::Op::Open { wanted, truncate } => {
                 *truncate || wanted & (mds::caps::FILE_WR | mds::caps::FILE_BUFFER) != 0

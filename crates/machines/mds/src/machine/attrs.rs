@@ -17,6 +17,7 @@ impl Mds {
         mask: u32,
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
+        self.permit(ino)?;
         self.read_mask(client, ino, mask)?;
         Ok(Answer { target: Some(ino), ..Answer::default() })
     }
@@ -30,6 +31,7 @@ impl Mds {
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
         self.chain(ino)?;
+        self.permit(ino)?;
         let inode = self.get(ino)?;
         if let Some(size) = set.size {
             if inode.is_dir() {
@@ -114,6 +116,7 @@ impl Mds {
         wanted: u32,
         truncate: bool,
     ) -> Exec<Answer> {
+        self.permit(ino)?;
         let inode = self.get(ino)?;
         let write = wanted & (caps::FILE_WR | caps::FILE_BUFFER) != 0;
         if inode.is_dir() && (write || truncate) {
@@ -145,6 +148,7 @@ impl Mds {
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
         self.chain(ino)?;
+        self.permit(ino)?;
         if name.starts_with(b"ceph.") {
             return self.set_virtual(client, request, ino, name, value);
         }
@@ -210,6 +214,7 @@ impl Mds {
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
         self.chain(ino)?;
+        self.permit(ino)?;
         if !self.get(ino)?.is_file() {
             return fail(Errno::EINVAL);
         }
@@ -226,6 +231,7 @@ impl Mds {
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
         self.chain(ino)?;
+        self.permit(ino)?;
         if !self.get(ino)?.is_dir() {
             return fail(Errno::ENOTDIR);
         }

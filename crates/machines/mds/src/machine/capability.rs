@@ -390,7 +390,7 @@ impl Mds {
             return;
         }
         // A word from before a record that opened the file does not close it.
-        let new = if issue_seq == cap.issue_seq { wanted } else { wanted | cap.wanted };
+        let new = if issue_seq >= cap.issue_seq { wanted } else { wanted | cap.wanted };
         if new != cap.wanted {
             cap.wanted = new;
             self.judge.insert(ino);
@@ -473,6 +473,7 @@ impl Mds {
             return Ok(());
         }
         self.chain(ino)?;
+        let allowed = self.dirty_allowed(client, update)?;
         let Some(cap) = self.nodes.get(&ino).and_then(|n| n.caps.get(&client)) else {
             return Ok(());
         };
@@ -491,7 +492,7 @@ impl Mds {
             _ => false,
         };
         if !done {
-            self.apply_dirty(ino, update, issued);
+            self.apply_dirty(ino, update, issued & allowed);
             if let Some(flush) = update.flush {
                 self.log_flush(client, flush, update.oldest_flush);
             }
@@ -529,7 +530,9 @@ impl Mds {
         if dirty & caps::XATTR_EXCL != 0
             && let Some(xattrs) = &attrs.xattrs
         {
-            inode.xattrs = xattrs.clone();
+            // Virtual ones are no client's to change in this way.
+            let own = xattrs.iter().filter(|(name, _)| !name.starts_with(b"ceph."));
+            inode.xattrs = own.map(|(name, value)| (name.clone(), value.clone())).collect();
             inode.xattr_version += 1;
             changed = true;
         }

@@ -115,6 +115,7 @@ impl Mds {
         wish: &LockRequest,
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
+        self.permit(ino)?;
         let lock = FileLock { client, ..wish.lock };
         let op = self.current;
         if wish.interrupt {
@@ -151,6 +152,7 @@ impl Mds {
         wish: &LockRequest,
     ) -> Exec<Answer> {
         let ino = self.resolve(&request.path)?;
+        self.permit(ino)?;
         let lock = FileLock { client, ..wish.lock };
         let other = self
             .nodes

@@ -10,6 +10,7 @@ mod names;
 mod ops;
 mod recovery;
 mod rename;
+mod rights;
 mod schedule;
 mod sessions;
 mod since;
@@ -29,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::Errno;
 
 pub use recovery::{Replay, ReplayError};
+pub use rights::{Grant, Rights};
 
 /// Names an operation of the machine; the older one goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -141,6 +143,8 @@ pub struct Mds {
     judge: BTreeSet<Ino>,
     current: OpId,
     collected: Vec<(Ino, capability::Need)>,
+    /// What the current request does, if its client is limited.
+    wish: Option<rights::Wish>,
     seen: Batch,
     // The log.
     log: log::Log,
@@ -225,6 +229,7 @@ impl Mds {
             judge: BTreeSet::new(),
             current: OpId(0),
             collected: Vec::new(),
+            wish: None,
             seen: Batch(0),
             log: log::Log::default(),
             next_ino: BTreeMap::new(),
@@ -347,6 +352,7 @@ impl Mds {
         }
         match event {
             Event::Session(client, e) => self.session_event(client, e),
+            Event::Rights(client, rights) => self.set_rights(client, rights),
             Event::Request(client, request) => self.take_request(client, request),
             Event::Caps(client, update) => {
                 if self.sessions.contains_key(&client) {

@@ -31,6 +31,7 @@ impl Mds {
         self.settled()?;
         let ino = self.child(dir, &name)?;
         let Some(ino) = ino else { return fail(Errno::ENOENT) };
+        self.permit(ino)?;
         self.read_mask(client, ino, mask)?;
         Ok(Answer { dentry: Some((dir, name)), target: Some(ino), ..Answer::default() })
     }
@@ -43,6 +44,7 @@ impl Mds {
             return fail(Errno::ENOENT);
         };
         self.inode(dir)?;
+        self.permit(dir)?;
         Ok(Answer { target: Some(dir), ..Answer::default() })
     }
 
@@ -54,6 +56,7 @@ impl Mds {
             return fail(Errno::ENOENT);
         };
         self.inode(dir)?;
+        self.permit(ino)?;
         Ok(Answer { dentry: Some((dir, name)), target: Some(ino), ..Answer::default() })
     }
 
@@ -62,6 +65,7 @@ impl Mds {
         let (dir, name) = self.resolve_parent(&request.path)?;
         check_name(&name)?;
         self.chain(dir)?;
+        self.permit(dir)?;
         self.reads(client, dir, Group::File);
         self.settled()?;
         if let Some(ino) = self.child(dir, &name)? {
@@ -179,6 +183,8 @@ impl Mds {
         let ino = self.resolve(&request.path2)?;
         self.chain(dir)?;
         self.chain(ino)?;
+        self.permit(dir)?;
+        self.permit(ino)?;
         self.reads(client, dir, Group::File);
         self.settled()?;
         if self.child(dir, &name)?.is_some() {
@@ -234,6 +240,7 @@ impl Mds {
     ) -> Exec<Answer> {
         let (dir, name) = self.resolve_parent(&request.path)?;
         self.chain(dir)?;
+        self.permit(dir)?;
         self.reads(client, dir, Group::File);
         self.settled()?;
         let Some(ino) = self.child(dir, &name)? else { return fail(Errno::ENOENT) };
@@ -305,6 +312,7 @@ impl Mds {
         if !self.get(dir)?.is_dir() {
             return fail(Errno::ENOTDIR);
         }
+        self.permit(dir)?;
         self.reads(client, dir, Group::File);
         self.settled()?;
         let frag = DirFrag::whole(dir);

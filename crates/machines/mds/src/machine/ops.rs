@@ -66,6 +66,7 @@ impl Mds {
         {
             return self.execute_again(client, request, made);
         }
+        self.wishes(client, request);
         match &request.op {
             Op::Lookup { mask } => self.lookup(client, request, *mask),
             Op::Getattr { mask } => self.getattr(client, request, *mask),

@@ -18,12 +18,15 @@ impl Mds {
         check_name(&new)?;
         self.chain(from)?;
         self.chain(to)?;
+        self.permit(from)?;
+        self.permit(to)?;
         self.reads(client, from, Group::File);
         self.reads(client, to, Group::File);
         self.settled()?;
         let Some(ino) = self.child(from, &old)? else { return fail(Errno::ENOENT) };
         let over = self.child(to, &new)?;
         self.chain(ino)?;
+        self.permit(ino)?;
         if over == Some(ino) {
             // Two names of one inode, or one name: nothing happens.
             return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });

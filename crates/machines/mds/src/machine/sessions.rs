@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Debug)]
 pub(crate) struct Session {
     pub record: SessionRecord,
+    pub rights: super::Rights,
     /// When something was last heard of it.
     pub heard: Steady,
     pub stale: bool,
@@ -26,6 +27,7 @@ impl Session {
     fn new(record: SessionRecord, now: Steady) -> Self {
         Session {
             record,
+            rights: super::Rights::All,
             heard: now,
             stale: false,
             evicting: false,
