@@ -49,11 +49,27 @@ for line in sys.stdin:
 fs.unmount()
 """
 
+# A client of its own process that makes directories for some seconds, and says how many.
+MAKER = """
+import cephfs, os, sys, time
+fs = cephfs.LibCephFS(conffile=sys.argv[1])
+fs.mount()
+n = 0
+for line in sys.stdin:
+    where, seconds = line.split()
+    until, made = time.monotonic() + float(seconds), 0
+    while time.monotonic() < until:
+        fs.mkdir(f"{where}/{os.getpid()}.{n}", 0o755)
+        n, made = n + 1, made + 1
+    print(made, flush=True)
+fs.unmount()
+"""
+
 
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
     from conftest import Cluster
-    needs_server()
+    needs_server("siphon")
     c = siphon_factory()
     c.start()
     return Cluster(c.conf, "default")
@@ -62,7 +78,7 @@ def cl(siphon_factory):
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
     """A file system with an active server and one that waits."""
-    s = Servers(cl, tmp_path_factory.mktemp("mds"))
+    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
     for pool in ("cephfs_metadata", "cephfs_data", "cephfs_more"):
         cl.command(prefix="osd pool create", pool=pool, pg_num=8)
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="5")
@@ -656,6 +672,56 @@ def test_another_server_takes_over(cl, servers, clients, here):
     one.close(other)
     servers.start(first)
     eventually(lambda: servers.states().get(first) == (None, "up:standby"), what="the server that came back")
+
+
+def test_a_limit_of_a_subvolume_is_shared_by_clients(cl, servers, clients, here):
+    if servers.stock:
+        pytest.skip("a stock server has no limits")
+    one, two = clients
+    one.mkdir(f"{here}/s", 0o755)
+    fails(errno.EINVAL, one.setxattr, f"{here}/s", "ceph.dmclock.mds_limit", b"100", 0)
+    one.setxattr(f"{here}/s", "ceph.dir.subvolume", b"1", 0)
+    fails(errno.EINVAL, one.setxattr, f"{here}/s", "ceph.dmclock.mds_limit", b"many", 0)
+    one.setxattr(f"{here}/s", "ceph.dmclock.mds_limit", b"100", 0)
+    one.mkdir(f"{here}/s/root", 0o755)
+
+    def promised():
+        tenants = cl.ceph_json("tell", f"mds.{servers.active()}", "dump_qos")["tenants"]
+        return next(t for t in tenants if t["specified"])
+
+    assert promised()["limit"] == 100
+    argv = [sys.executable, "-c", MAKER, str(cl.conf)]
+    makers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(5)]
+
+    def made(seconds):
+        begun = time.monotonic()
+        for m in makers:
+            m.stdin.write(f"{here}/s/root {seconds}\n")
+            m.stdin.flush()
+        total = sum(int(m.stdout.readline()) for m in makers)
+        return total / (time.monotonic() - begun)
+
+    try:
+        made(0.1)
+        # What a scheduler that begins owes of the past is a tenth of a second at most.
+        assert made(4) <= 110
+        first = servers.active()
+        servers.kill(first)
+        cl.command(prefix="mds fail", role_or_gid="0")
+        made(0.1)
+        assert servers.active() not in (None, first)
+        assert made(4) <= 110
+        mine = promised()
+        assert mine["limit"] == 100 and mine["served"] > 0 and mine["waited_ns"] > 0
+        servers.start(first)
+        eventually(lambda: servers.states().get(first) == (None, "up:standby"), what="the server that came back")
+    finally:
+        for m in makers:
+            m.stdin.close()
+            m.wait(PATIENCE)
+            m.stdout.close()
+    two.setxattr(f"{here}/s", "ceph.dmclock.mds_limit", b"0", 0)
+    assert promised()["limit"] is None
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")

@@ -47,6 +47,7 @@ pub static COMMANDS: &[Command<Why>] = &[
     yes("damage rm name=damage_id,type=CephInt", "rw", "Forget an entry of damage ls."),
     yes("dump_blocked_ops", "r", "Show requests that wait for more than 30 seconds."),
     yes("dump_ops_in_flight", "r", "Show requests that have no answer."),
+    yes("dump_qos", "r", "Show what subvolumes are promised, ask for and get."),
     yes("flush journal", "rw", "Bring all changes to their place at rest."),
     yes("get_command_descriptions", "r", "List the commands."),
     yes("help", "r", "List the commands."),
@@ -211,6 +212,12 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             let bytes = entries as u64 * crate::rank::ENTRY_BYTES;
             json!({"pool": {"items": entries + inodes, "bytes": bytes}})
         }
+        "dump_qos" => {
+            let rank = rank()?;
+            let tenants = rank.look(mds::Mds::tenants).unwrap_or_default();
+            let each = tenants.iter().map(|t| tenant(&rank.fs_name, t));
+            json!({"tenants": each.collect::<Vec<_>>()})
+        }
         "flush journal" => {
             if !rank()?.flush().await {
                 return Err(Refusal::new(Errno::EAGAIN, "the rank is not loaded, or goes"));
@@ -235,6 +242,37 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
     let format = Format::of(args);
     let format = if format == Format::Plain { Format::JsonPretty } else { format };
     Ok(Reply::data(format.json(&value)))
+}
+
+/// The name of a tenant: `fs:NAME/GROUP/SUBVOLUME`, or `fs:NAME` for all outside of subvolumes.
+fn tenant_name(fs: &str, t: &mds::TenantUse) -> String {
+    if t.space < mds::Space::FIRST {
+        return format!("fs:{fs}");
+    }
+    let names = t.path.iter().flatten().map(|n| String::from_utf8_lossy(n).into_owned());
+    match names.collect::<Vec<_>>().as_slice() {
+        [volumes, group, sub] if volumes == "volumes" => format!("fs:{fs}/{group}/{sub}"),
+        [] => format!("fs:{fs} space {:#x}", t.space.0),
+        path => format!("fs:{fs}//{}", path.join("/")),
+    }
+}
+
+fn tenant(fs: &str, t: &mds::TenantUse) -> Value {
+    let rate = |milli: u64| (milli != 0).then(|| milli as f64 / 1_000.0);
+    let promise = t.promise.unwrap_or_default();
+    let weight = if promise.weight == 0 { mds::Promise::WEIGHT } else { promise.weight };
+    json!({
+        "tenant": tenant_name(fs, t),
+        "specified": t.promise.is_some(),
+        "weight": weight,
+        "reservation": rate(promise.reservation_milli),
+        "limit": rate(promise.limit_milli),
+        "offered": t.offered,
+        "served": t.served,
+        "waiting": t.waiting,
+        "waited_ns": t.waited_ns,
+        "waits_log2_us": t.waits_log2_us,
+    })
 }
 
 fn status(server: &Inner) -> Value {

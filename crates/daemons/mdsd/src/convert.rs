@@ -443,6 +443,9 @@ fn attribute_value(name: &[u8], stat: &mds::InodeStat, pools: &Pools) -> Option<
     if name == "ceph.dir.pin" {
         return Some((i64::from(i.pin) - 1).to_string());
     }
+    if name.starts_with("ceph.dmclock.") {
+        return i.xattrs.get(name.as_bytes()).map(|v| String::from_utf8_lossy(v).into_owned());
+    }
     let prefix = if i.is_dir() { "ceph.dir.layout" } else { "ceph.file.layout" };
     let field = name.strip_prefix(prefix)?;
     let layout = stat.layout.as_ref()?;

@@ -26,6 +26,8 @@ use work::LogWork;
 pub const ENTRY_BYTES: u64 = 2_000;
 /// How often clients hear of what is used of quotas.
 const QUOTA_EVERY: Duration = Duration::from_millis(250);
+/// Requests that begin before the thread reads from sockets again.
+const REQUESTS_AT_ONCE: usize = 16;
 /// Messages that wait until the rank is loaded, at most. Each connection is bounded besides.
 const WAITING_MAX: usize = 10_000;
 
@@ -125,6 +127,7 @@ impl Rank {
             max_xattr_bytes: conf.u64("mds_max_xattr_pairs_size") as usize,
             layout,
             data_pools: map.data_pools.clone(),
+            requests_at_once: REQUESTS_AT_ONCE,
             ..Conf::default()
         }
     }
@@ -257,6 +260,9 @@ async fn alarms(rank: Weak<Rank>) {
             Some(at) if at <= now => {
                 r.alarm.set(None);
                 r.event(Event::Wake);
+                drop(r);
+                // What has come meanwhile is read first.
+                tokio::task::yield_now().await;
             }
             Some(at) => {
                 let pause = Duration::from_nanos(at - now);

@@ -517,7 +517,7 @@ const LOG_OBJECT_BYTES: u64 = 4 << 20;
 
 /// What is known of the log without reading it.
 #[derive(denc_derive::Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct LogHead {
     /// The first object that may have entries.
     pub first: u64,
@@ -527,6 +527,9 @@ pub struct LogHead {
     pub truncating: Vec<u64>,
     /// As above.
     pub recovering: Vec<u64>,
+    /// Promises to subvolumes, by the number of their space.
+    #[denc(since = 2)]
+    pub promises: BTreeMap<u16, mds::Promise>,
 }
 
 /// The log: objects one behind the other, each with entries one behind the other.

@@ -136,6 +136,13 @@ impl Bench {
         }
     }
 
+    /// Lets the server do what it has put off.
+    pub fn turn(&mut self) {
+        if self.wake.take_if(|at| *at <= self.now).is_some() {
+            self.event(Event::Wake);
+        }
+    }
+
     /// Lets time pass: the server wakes when it likes to.
     pub fn pass(&mut self, until: u64) {
         while let Some(at) = self.wake.filter(|at| *at <= until) {

@@ -38,6 +38,8 @@ pub struct Scenario {
     /// Microseconds that the answer to a read is on its way, at most: what was read may be old when
     /// it comes.
     pub read_us: u64,
+    /// Requests that begin at one event.
+    pub at_once: usize,
 }
 
 impl Scenario {
@@ -54,6 +56,7 @@ impl Scenario {
             page: [1, 2, 5, 100][rng.range(0, 4) as usize],
             log: [4, 16, 64][rng.range(0, 3) as usize],
             read_us: [300, 300, 6_000][rng.range(0, 3) as usize],
+            at_once: [1, usize::MAX][rng.range(0, 2) as usize],
         }
     }
 }
@@ -170,6 +173,7 @@ impl World {
             writes_max: 3,
             page_entries_max: self.scenario.page,
             purges_max: 2,
+            requests_at_once: self.scenario.at_once,
             session_timeout: 2_000 * MS,
             session_autoclose: 10_000 * MS,
             layout: Layout {

@@ -161,21 +161,83 @@ fn a_ceiling_of_a_subvolume_is_shared_by_its_clients() {
     assert_eq!(b.ask(dir, "", set("ceph.dir.subvolume", "1")).result, 0);
     let sub = b.mkdir(dir, "sub");
     let other = b.mkdir(Ino::ROOT, "other");
-    let ceiling = qos::Pace { iops_milli: 100_000, bps: 0 };
-    let spec = qos::TenantSpec { ceiling, ..qos::TenantSpec::default() };
-    b.event(Event::Tenant(Space::FIRST.0.into(), spec));
+    assert_eq!(b.ask(other, "", set("ceph.dmclock.mds_limit", "100")).result, -Errno::EINVAL.0);
+    for odd in ["-1", "x", "1.2345"] {
+        assert_eq!(b.ask(dir, "", set("ceph.dmclock.mds_limit", odd)).result, -Errno::EINVAL.0);
+    }
+    assert_eq!(b.ask(dir, "", set("ceph.dmclock.mds_limit", "100")).result, 0);
+    // They count, too.
+    let over = b.send(1, dir, "", NONE, set("ceph.dmclock.mds_reservation", "101"));
+    let shown = b.send(1, sub, "", NONE, Op::Getattr { mask: caps::XATTR_SHARED });
+    b.pass(SECOND);
+    assert_eq!(b.answer(over).unwrap().result, -Errno::EINVAL.0);
+    let shown = b.answer(shown).unwrap().target.as_ref().unwrap();
+    assert_eq!(shown.inode.xattrs[&b"ceph.dmclock.mds_limit"[..]], "100");
     let clients = 5;
     for client in 2..=clients {
         b.open(client);
     }
     let getattr = Op::Getattr { mask: 0 };
-    let tids: Vec<u64> =
-        (0..500).map(|i| b.send(1 + i % clients, sub, "", NONE, getattr.clone())).collect();
-    let free = b.send(1, other, "", NONE, getattr.clone());
-    assert!(b.answer(free).is_some(), "others do not wait for the subvolume");
-    b.pass(2 * SECOND);
-    let answered = tids.iter().filter(|t| b.answer(**t).is_some()).count();
-    assert!((200..=204).contains(&answered), "{answered} in two seconds at 100 a second");
+    // The same for a server that takes over, from its log and after a flush.
+    for way in ["new", "replayed", "flushed"] {
+        match way {
+            "new" => {}
+            "flushed" => b.event(Event::Flush),
+            _ => {}
+        }
+        if way != "new" {
+            b.restart(Bench::conf());
+            for client in 1..=clients {
+                b.event(Event::Reconnected(ClientId(client)));
+            }
+            assert!(b.mds.is_active());
+        }
+        let begun = b.now;
+        let tids: Vec<u64> =
+            (0..500).map(|i| b.send(1 + i % clients, sub, "", NONE, getattr.clone())).collect();
+        let free = b.send(1, other, "", NONE, getattr.clone());
+        assert!(b.answer(free).is_some(), "{way}: others do not wait for the subvolume");
+        b.pass(begun + 2 * SECOND);
+        let answered = tids.iter().filter(|t| b.answer(**t).is_some()).count();
+        assert!((200..=205).contains(&answered), "{way}: {answered} in two seconds");
+        b.pass(begun + 10 * SECOND);
+    }
+    // A change brings the directories above into memory.
+    assert_eq!(b.ask(sub, "f", create()).result, 0);
+    let used = b.mds.tenants();
+    let mine = used.iter().find(|t| t.space == Space::FIRST).unwrap();
+    assert_eq!((mine.offered, mine.served, mine.waiting), (501, 501, 0));
+    assert_eq!(mine.path, Some(vec![Name::from_static(b"s")]));
+}
+
+#[test]
+fn a_subvolume_has_half_beside_one_that_asks_for_all() {
+    let mut b = Bench::new(mds::Conf { requests_at_once: 1, ..Bench::conf() });
+    let mut subs = Vec::new();
+    for name in ["mine", "theirs"] {
+        let tid = b.send(1, Ino::ROOT, name, NONE, Op::Mkdir { mode: 0o755 });
+        b.turn();
+        let dir = b.answer(tid).unwrap().target.as_ref().unwrap().inode.ino;
+        b.send(1, dir, "", NONE, set("ceph.dir.subvolume", "1"));
+        b.turn();
+        subs.push(dir);
+    }
+    // Ten clients have asked for much when one of the other subvolume comes.
+    for client in 2..=12 {
+        b.open(client);
+    }
+    let getattr = Op::Getattr { mask: 0 };
+    let mut theirs = Vec::new();
+    for i in 0..1_000 {
+        theirs.push(b.send(2 + i % 10, subs[1], "", NONE, getattr.clone()));
+    }
+    let mine: Vec<u64> = (0..100).map(|_| b.send(12, subs[0], "", NONE, getattr.clone())).collect();
+    for _ in 0..200 {
+        b.turn();
+    }
+    let answered = |tids: &[u64]| tids.iter().filter(|t| b.answer(**t).is_some()).count();
+    let (mine, theirs) = (answered(&mine), answered(&theirs));
+    assert!(mine + theirs >= 200 && mine >= 95, "{mine} of mine, {theirs} of theirs");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use crate::event::Token;
 use crate::request::Reply;
 use crate::types::{
-    Batch, ClientId, Dentry, DirFrag, DirStat, Ino, Inode, Layout, Name, NestStat, Space, Steady,
+    Batch, ClientId, Dentry, DirFrag, DirStat, Ino, Inode, Layout, Name, NestStat, Promise, Space,
+    Steady,
 };
 use bytes::Bytes;
 use denc_derive::Denc;
@@ -230,6 +231,9 @@ pub struct Tables {
     pub truncating: Vec<Ino>,
     /// Files of which the size is to be found out.
     pub recovering: Vec<Ino>,
+    /// Promises to subvolumes. In the log they stand beside the tables.
+    #[denc(skip)]
+    pub promises: BTreeMap<Space, Promise>,
 }
 
 /// What must survive of a session.

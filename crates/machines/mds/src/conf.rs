@@ -23,6 +23,9 @@ pub struct Conf {
     pub page_entries_max: u32,
     /// Requests below the scheduler.
     pub requests_max: usize,
+    /// Requests that begin at one event. The others wait in the scheduler for the next wake, so that
+    /// those that come meanwhile have their share.
+    pub requests_at_once: usize,
     /// Removals of data at the same time.
     pub purges_max: usize,
     /// Nothing was heard of a client for so many nanoseconds: others need not wait for it
@@ -56,6 +59,7 @@ impl Default for Conf {
             writes_max: 16,
             page_entries_max: 1_024,
             requests_max: 4_096,
+            requests_at_once: usize::MAX,
             purges_max: 8,
             session_timeout: 60 * SECOND,
             session_autoclose: 300 * SECOND,

@@ -50,8 +50,6 @@ pub enum Event {
     /// Everything is to be written to its place at rest. Ends with
     /// [`Action::Flushed`](crate::Action::Flushed).
     Flush,
-    /// What a tenant is promised.
-    Tenant(u64, qos::TenantSpec),
 }
 
 /// What a client says about its session.

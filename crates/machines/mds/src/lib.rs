@@ -31,12 +31,12 @@ pub mod types;
 pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, SessionRecord, Tables};
 pub use conf::{Bug, Conf};
 pub use event::{CapAttrs, CapsUpdate, Claim, Event, SessionEvent, Token};
-pub use machine::{Executed, Grant, Mds, Replay, ReplayError, Rights};
+pub use machine::{Executed, Grant, Mds, Replay, ReplayError, Rights, TenantUse};
 pub use request::{
     CapGrant, Extra, FileLock, FilePath, InodeStat, LayoutHints, Lease, LockKind, LockRequest,
     LockType, Op, Release, Reply, Request, SetAttr, TraceDentry, XattrMode,
 };
 pub use types::{
-    Batch, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat, Quota,
-    Space, Steady,
+    Batch, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat, Promise,
+    Quota, Space, Steady,
 };

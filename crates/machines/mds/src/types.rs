@@ -56,6 +56,20 @@ impl Space {
     pub const FIRST: Space = Space(0x200);
 }
 
+/// What a subvolume is promised by its metadata server.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[denc(version = 1, compat = 1)]
+pub struct Promise {
+    /// Thousandths of requests each second at least, 0 for no such promise.
+    pub reservation_milli: u64,
+    /// Share of what is left, 0 for the usual one.
+    pub weight: u32,
+    /// Thousandths of requests each second at most, 0 for no limit.
+    pub limit_milli: u64,
+    /// Counts changes.
+    pub version: u64,
+}
+
 /// A client's global id.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ClientId(pub u64);

@@ -103,6 +103,7 @@ impl Rank {
             next: BTreeMap::new(),
             truncating: log.head.truncating.iter().map(|i| Ino(*i)).collect(),
             recovering: log.head.recovering.iter().map(|i| Ino(*i)).collect(),
+            promises: log.head.promises.iter().map(|(s, p)| (Space(*s), *p)).collect(),
             ..Tables::default()
         };
         if let Some(table) = self.store.read_inotable().await? {
@@ -189,6 +190,7 @@ impl Rank {
         self.store.write_inotable(&table).await?;
         log.head.truncating = tables.truncating.iter().map(|i| i.0).collect();
         log.head.recovering = tables.recovering.iter().map(|i| i.0).collect();
+        log.head.promises = tables.promises.iter().map(|(s, p)| (s.0, *p)).collect();
         log.write_head().await?;
         if self.store.get(names::SNAPTABLE).await?.is_none() {
             let table = SnapTable { version: 1, ..SnapTable::new() };

@@ -331,6 +331,9 @@ impl Mds {
         if inode.quota.is_set() {
             self.with_quota.insert(ino);
         }
+        if inode.space != crate::types::Space(0) {
+            self.roots.insert(inode.space, ino);
+        }
         self.nodes.insert(ino, Node::new(inode, parent, batch));
         self.attach_claims(ino);
         // What was cut off must be gone before it is looked how far the data goes.

@@ -219,11 +219,12 @@ impl Mds {
     }
 
     fn tell_caps_after(&mut self, client: ClientId, ino: Ino, op: CapsOp, batch: Batch) {
+        let Some(shown) = self.shown(ino) else { return };
         let Some(node) = self.nodes.get(&ino) else { return };
         let Some(cap) = node.caps.get(&client) else { return };
         let message = CapsMessage {
             op,
-            inode: Box::new(node.inode.clone()),
+            inode: Box::new(shown),
             layout: self.layout_of(ino),
             cap_id: cap.id,
             seq: cap.seq,
@@ -253,7 +254,7 @@ impl Mds {
         self.look(ino);
         let quota = self.quota_of(ino);
         let layout = self.layout_of(ino);
-        let inode = self.get(ino)?.clone();
+        let Some(inode) = self.shown(ino) else { return super::fail(types::Errno::EIO) };
         let max_size = inode.ranges.get(&client).copied().unwrap_or(0);
         Ok(InodeStat { inode: Box::new(inode), layout, max_size, cap, quota })
     }

@@ -5,14 +5,14 @@ use super::Mds;
 use super::cache::{Dirty, Link};
 use crate::action::{Action, SessionRecord, Tables};
 use crate::conf::Bug;
-use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Space};
+use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Space};
 use denc::Encode;
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub(crate) struct Record {
     /// Its number.
     pub batch: Batch,
@@ -33,6 +33,9 @@ pub(crate) struct Record {
     pub flushes: Vec<(ClientId, u64, u64)>,
     /// All tables; they are taken before what else is here.
     pub tables: Option<Tables>,
+    /// Promises to subvolumes that changed or, beside tables, all; none for those that are gone.
+    #[denc(since = 2)]
+    pub promises: Vec<(Space, Option<Promise>)>,
 }
 
 /// Changes since the last batch that was sealed.
@@ -46,6 +49,7 @@ pub(crate) struct Open {
     completed: Vec<((ClientId, u64), Ino, u64)>,
     flushes: Vec<(ClientId, u64, u64)>,
     tables: bool,
+    pub(super) promises: BTreeSet<Space>,
 }
 
 impl Open {
@@ -58,6 +62,7 @@ impl Open {
             && self.completed.is_empty()
             && self.flushes.is_empty()
             && !self.tables
+            && self.promises.is_empty()
     }
 }
 
@@ -178,6 +183,12 @@ impl Mds {
         self.seen = self.seen.max(self.log.open());
     }
 
+    /// Notes that a promise changed.
+    pub(crate) fn log_promise(&mut self, space: Space) {
+        self.log.open.promised(space);
+        self.seen = self.seen.max(self.log.open());
+    }
+
     /// Has all tables in the next batch.
     pub(crate) fn log_tables(&mut self) {
         self.log.open.tables = true;
@@ -210,7 +221,10 @@ impl Mds {
             return;
         }
         let batch = self.log.open();
-        let open = std::mem::take(&mut self.log.open);
+        let mut open = std::mem::take(&mut self.log.open);
+        if open.tables {
+            open.promises.extend(self.promises.keys());
+        }
         let record = Record {
             batch,
             entries: open
@@ -237,6 +251,11 @@ impl Mds {
             completed: open.completed,
             flushes: open.flushes,
             tables: open.tables.then(|| self.tables()),
+            promises: open
+                .promises
+                .iter()
+                .map(|space| (*space, self.promises.get(space).copied()))
+                .collect(),
         };
         let mut out = denc::BytesMut::new();
         record.encode(&mut out, denc::Features::ALL);

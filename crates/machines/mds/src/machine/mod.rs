@@ -8,6 +8,7 @@ mod locks;
 mod log;
 mod names;
 mod ops;
+mod promises;
 mod recovery;
 mod rename;
 mod rights;
@@ -31,6 +32,7 @@ use types::Errno;
 
 pub use recovery::{Replay, ReplayError};
 pub use rights::{Grant, Rights};
+pub use schedule::TenantUse;
 
 /// Names an operation of the machine; the older one goes first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -95,6 +97,8 @@ pub(crate) struct OpState {
     skip: Option<(Name, u64)>,
     /// When it began, in events.
     began: u64,
+    /// When it came.
+    since: Steady,
 }
 
 /// What the server does at present.
@@ -137,7 +141,12 @@ pub struct Mds {
     by_tid: BTreeMap<(ClientId, u64), OpId>,
     deferred: Vec<Event>,
     sched: qos::Mclock<OpId>,
-    specs: FxHashMap<u64, qos::TenantSpec>,
+    promises: BTreeMap<Space, crate::types::Promise>,
+    tenants: BTreeMap<Space, schedule::Tenant>,
+    /// Directories that were marked as subvolumes, as far as they were in memory.
+    roots: BTreeMap<Space, Ino>,
+    /// Requests that may begin at this event.
+    turns: usize,
     below: BTreeSet<OpId>,
     again: BTreeSet<OpId>,
     judge: BTreeSet<Ino>,
@@ -223,7 +232,10 @@ impl Mds {
             by_tid: BTreeMap::new(),
             deferred: Vec::new(),
             sched: qos::Mclock::new(spec),
-            specs: FxHashMap::default(),
+            promises: BTreeMap::new(),
+            tenants: BTreeMap::new(),
+            roots: BTreeMap::new(),
+            turns: 0,
             below: BTreeSet::new(),
             again: BTreeSet::new(),
             judge: BTreeSet::new(),
@@ -341,6 +353,10 @@ impl Mds {
     pub fn handle(&mut self, now: Steady, event: Event) {
         self.now = self.now.max(now);
         self.events += 1;
+        // A request that has just come waits for those that come with it.
+        let bounded = self.conf.requests_at_once < usize::MAX;
+        let waits = bounded && matches!(event, Event::Request(..));
+        self.turns = if waits { 0 } else { self.conf.requests_at_once };
         self.take(event);
         self.settle();
     }
@@ -381,7 +397,6 @@ impl Mds {
                 self.check_sessions();
             }
             Event::Flush => self.begin_flush(),
-            Event::Tenant(tenant, spec) => self.set_tenant(tenant, spec),
         }
     }
 
@@ -430,6 +445,7 @@ impl Mds {
             have: None,
             skip: None,
             began: self.events,
+            since: self.now,
         };
         self.ops.insert(id, state);
         id
@@ -511,6 +527,7 @@ impl Mds {
             sessions: self.sessions.iter().map(|(c, s)| (*c, s.record.clone())).collect(),
             truncating: self.truncating.iter().copied().collect(),
             recovering: self.recovering.iter().copied().collect(),
+            promises: self.promises.clone(),
         }
     }
 }

@@ -79,11 +79,18 @@ impl Replay {
     fn apply(&mut self, record: Record) {
         let batch = record.batch;
         if let Some(tables) = record.tables {
-            self.tables = tables;
+            let promises = std::mem::take(&mut self.tables.promises);
+            self.tables = Tables { promises, ..tables };
         }
         for (space, next) in record.next {
             let n = self.tables.next.entry(space).or_default();
             *n = next.max(*n);
+        }
+        for (space, promise) in record.promises {
+            match promise {
+                Some(promise) => self.tables.promises.insert(space, promise),
+                None => self.tables.promises.remove(&space),
+            };
         }
         for (client, session) in record.sessions {
             match session {
@@ -126,6 +133,8 @@ impl Replay {
         mds.next_cap = (last.0 + 1) << 24;
         mds.phase = Phase::Reconnect(tables.sessions.keys().copied().collect());
         mds.next_ino = tables.next;
+        mds.promises = tables.promises;
+        mds.adopt_promises();
         for (client, record) in tables.sessions {
             mds.add_session(client, record);
         }

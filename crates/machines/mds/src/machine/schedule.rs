@@ -3,8 +3,9 @@
 use super::{Kind, Mds, OpId};
 use crate::action::Action;
 use crate::request::{Op, Request};
-use crate::types::{ClientId, Ino, Space, Steady};
+use crate::types::{ClientId, Ino, Name, Promise, Space, Steady};
 use qos::{Dequeued, OpClass, Scheduler};
+use std::collections::BTreeSet;
 
 /// What a request costs at least.
 pub(crate) const COST_UNIT: u32 = 4_096;
@@ -24,10 +25,70 @@ fn cost(op: &Op) -> u32 {
     }
 }
 
+/// What was counted of a tenant.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Tenant {
+    offered: u64,
+    served: u64,
+    waited_ns: u64,
+    waits: Vec<u64>,
+}
+
+/// What a tenant asked for and got since the server began, and what it is promised.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TenantUse {
+    /// The space of the subvolume.
+    pub space: Space,
+    /// The names from the root to the subvolume, if they are in memory.
+    pub path: Option<Vec<Name>>,
+    /// What it is promised, if anything.
+    pub promise: Option<Promise>,
+    /// Requests that came.
+    pub offered: u64,
+    /// Requests that began.
+    pub served: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+    /// How long those that began had waited, in nanoseconds.
+    pub waited_ns: u64,
+    /// The same by powers of two of microseconds.
+    pub waits_log2_us: Vec<u64>,
+}
+
 impl Mds {
-    pub(crate) fn set_tenant(&mut self, tenant: u64, spec: qos::TenantSpec) {
-        self.specs.insert(tenant, spec);
-        self.sched.set_tenant(OpClass::Client, tenant, spec, self.now);
+    /// What tenants asked for and got.
+    pub fn tenants(&self) -> Vec<TenantUse> {
+        let spaces: BTreeSet<Space> =
+            self.tenants.keys().chain(self.promises.keys()).copied().collect();
+        let one = |space: Space| {
+            let counted = self.tenants.get(&space).cloned().unwrap_or_default();
+            let root = self.roots.get(&space).filter(|ino| self.nodes.contains_key(ino));
+            TenantUse {
+                space,
+                path: root.map(|ino| self.way_to(*ino)),
+                promise: self.promises.get(&space).copied(),
+                offered: counted.offered,
+                served: counted.served,
+                waiting: self.sched.tenant_len(OpClass::Client, space.0.into()) as u64,
+                waited_ns: counted.waited_ns,
+                waits_log2_us: counted.waits,
+            }
+        };
+        spaces.into_iter().map(one).collect()
+    }
+
+    fn began(&mut self, op: &qos::Op<OpId>) {
+        let Ok(space) = u16::try_from(op.tenant) else { return };
+        let since = self.ops.get(&op.item).map_or(self.now, |o| o.since);
+        let waited = self.now.saturating_sub(since);
+        let tenant = self.tenants.entry(Space(space)).or_default();
+        tenant.served += 1;
+        tenant.waited_ns += waited;
+        let bucket = (u64::BITS - (waited / 1_000).leading_zeros()) as usize;
+        if tenant.waits.len() <= bucket {
+            tenant.waits.resize(bucket + 1, 0);
+        }
+        tenant.waits[bucket] += 1;
     }
 
     /// The tenant of a request: the space of what it is about, as far as that is in memory. It is
@@ -64,6 +125,7 @@ impl Mds {
             return;
         }
         let tenant = self.tenant(&request);
+        self.tenants.entry(tenant).or_default().offered += 1;
         let (tid, charge) = (request.tid, cost(&request.op));
         let id = self.new_op(client, Kind::Request(Box::new(request)));
         self.by_tid.insert((client, tid), id);
@@ -83,9 +145,17 @@ impl Mds {
     pub(crate) fn pump(&mut self) -> bool {
         let mut begun = false;
         while self.below.len() < self.conf.requests_max {
+            if self.turns == 0 {
+                if !self.sched.is_empty() {
+                    self.wake(self.now);
+                }
+                break;
+            }
             match self.sched.dequeue(self.now) {
                 Dequeued::Item(op, _) => {
                     if self.ops.contains_key(&op.item) {
+                        self.turns -= 1;
+                        self.began(&op);
                         self.below.insert(op.item);
                         self.again.insert(op.item);
                         begun = true;

@@ -7,7 +7,7 @@ use super::{Exec, Kind, Mds, OpState, fail};
 use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
-use crate::types::{ClientId, DirFrag, Ino, Name};
+use crate::types::{ClientId, DirFrag, Ino, Name, Space};
 use types::{Errno, Utime};
 
 /// The name of a stray.
@@ -130,6 +130,11 @@ impl Mds {
         };
         let inode = self.get(ino)?;
         let (is_dir, stat, stamp) = (inode.is_dir(), stats::of(inode), inode.ctime);
+        let space = inode.space;
+        if space != Space(0) {
+            self.forget_promise(space);
+            self.roots.remove(&space);
+        }
         self.set_link(DirFrag::whole(dir), &name, Link::Absent);
         self.account(dir, Change::name(is_dir, -1).with(stat, -1), stamp);
         for client in self.nodes[&ino].caps.keys().copied().collect::<Vec<_>>() {

@@ -55,6 +55,8 @@ impl Mds {
         } else if name == "ceph.dir.subvolume" {
             let on = value.is_some_and(|v| number(v).is_ok_and(|n| n != 0));
             self.set_subvolume(ino, on)?;
+        } else if let Some(field) = name.strip_prefix(super::promises::PREFIX) {
+            self.set_promise(client, ino, field, value)?;
         } else if name == "ceph.dir.pin" {
             let rank = value.map_or(&b"-1"[..], |v| v);
             let text = std::str::from_utf8(rank).unwrap_or_default().trim_end_matches('\0').trim();
@@ -95,6 +97,7 @@ impl Mds {
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.inode.space = space;
         }
+        self.roots.insert(space, ino);
         Ok(())
     }
 
