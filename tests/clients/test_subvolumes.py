@@ -62,7 +62,7 @@ class Stocks:
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
     from conftest import Cluster
-    needs_server()
+    needs_server("siphon")
     c = siphon_factory()
     c.start()
     return Cluster(c.conf, "default")
@@ -70,7 +70,7 @@ def cl(siphon_factory):
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
-    s = Servers(cl, tmp_path_factory.mktemp("mds"))
+    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
     for pool in ("cephfs_metadata", "cephfs_data", "cephfs_more"):
         cl.command(prefix="osd pool create", pool=pool, pg_num=8)
     cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")

@@ -155,6 +155,40 @@ fn a_subvolume_has_numbers_of_its_own_and_is_left_by_no_rename() {
 }
 
 #[test]
+fn a_subvolume_may_be_older_than_its_mark() {
+    let mut b = Bench::new(Bench::conf());
+    let dir = b.mkdir(Ino::ROOT, "s");
+    // As a stock manager makes one: the directory for clients first.
+    let sub = b.mkdir(dir, "sub");
+    b.event(Event::Flush);
+    b.restart(Bench::conf());
+    b.event(Event::Reconnected(ClientId(1)));
+    assert_eq!(b.ask(dir, "", set("ceph.dir.subvolume", "1")).result, 0);
+    assert_eq!((sub.space(), dir.space()), (Space::COMMON, Space::COMMON));
+    let file = b.ask(sub, "f", create()).target.unwrap().inode.ino;
+    let deep = b.mkdir(sub, "d");
+    let meta = b.ask(dir, ".meta", create()).target.unwrap().inode.ino;
+    for ino in [file, deep, meta] {
+        assert_eq!(ino.space(), Space::FIRST);
+    }
+    for (to, name, from, result) in [
+        (deep, "f", (sub, "f"), 0),
+        (dir, "moved", (dir, "sub"), 0),
+        (deep, "in", (dir, "moved"), -Errno::EXDEV.0),
+        (Ino::ROOT, "f", (deep, "f"), -Errno::EXDEV.0),
+        (Ino::ROOT, "moved", (dir, "moved"), -Errno::EXDEV.0),
+        (Ino::ROOT, "gone", (Ino::ROOT, "s"), 0),
+    ] {
+        let tid = b.send(1, to, name, from, Op::Rename);
+        assert_eq!(b.answer(tid).unwrap().result, result, "{name}");
+    }
+    let other = b.mkdir(Ino::ROOT, "other");
+    b.mkdir(other, "sub");
+    b.ask(other, "f", create());
+    assert_eq!(b.ask(other, "", set("ceph.dir.subvolume", "1")).result, -Errno::ENOTEMPTY.0);
+}
+
+#[test]
 fn a_ceiling_of_a_subvolume_is_shared_by_its_clients() {
     let mut b = Bench::new(Bench::conf());
     let dir = b.mkdir(Ino::ROOT, "s");

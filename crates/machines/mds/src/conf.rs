@@ -23,8 +23,8 @@ pub struct Conf {
     pub page_entries_max: u32,
     /// Requests below the scheduler.
     pub requests_max: usize,
-    /// Requests that begin at one event. The others wait in the scheduler for the next wake, so that
-    /// those that come meanwhile have their share.
+    /// Requests that begin at one event. The others wait in the scheduler for the next wake, so
+    /// that those that come meanwhile have their share.
     pub requests_at_once: usize,
     /// Removals of data at the same time.
     pub purges_max: usize,

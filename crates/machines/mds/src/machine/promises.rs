@@ -1,5 +1,5 @@
-//! What subvolumes are promised: requests each second at least and at most, and a share of the rest.
-//! Promises are set by virtual attributes of a subvolume's root, and are in the log and the tables.
+//! What subvolumes are promised: requests each second, at least and at most, and a share of what is
+//! left. Virtual attributes of a subvolume's root set it; it is in the log and the tables.
 
 use super::log::Open;
 use super::{Exec, Mds, fail};

@@ -7,7 +7,7 @@ use super::stats::{self, Change};
 use super::{Exec, Mds, fail};
 use crate::caps::Group;
 use crate::request::Request;
-use crate::types::{ClientId, DirFrag, Ino};
+use crate::types::{ClientId, DirFrag, Ino, Space};
 use types::Errno;
 
 impl Mds {
@@ -38,6 +38,11 @@ impl Mds {
             return fail(Errno::EXDEV);
         }
         let is_dir = self.get(ino)?.is_dir();
+        // A directory that is older than its subvolume belongs to that by its place alone.
+        let older = ino.space() != self.space_of(from) && self.get(ino)?.space == Space(0);
+        if is_dir && from != to && older {
+            return fail(Errno::EXDEV);
+        }
         if is_dir && self.is_below(to, ino) {
             return fail(Errno::EINVAL);
         }

@@ -108,7 +108,15 @@ impl Mds {
         if own != Space(0) {
             return own;
         }
-        if dir.0 < 0x1000 { Space::COMMON } else { dir.space() }
+        if dir.0 < 0x1000 {
+            return Space::COMMON;
+        }
+        // A directory may have been in a subvolume's root before that became one.
+        let above = self.nodes.get(&dir).and_then(|n| self.nodes.get(&n.parent.as_ref()?.0));
+        match above.map_or(Space(0), |n| n.inode.space) {
+            Space(0) => dir.space(),
+            space => space,
+        }
     }
 
     /// The nearest directory with a quota, from this one on, as far as it is in memory.

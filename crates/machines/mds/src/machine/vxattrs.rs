@@ -1,11 +1,15 @@
 //! Virtual attributes that are set: layouts, quotas, and what makes a directory a subvolume.
 
+use super::cache::Link;
 use super::ops::Answer;
 use super::{Exec, Mds, fail};
 use crate::request::Request;
-use crate::types::{ClientId, Ino, Layout, Name, Quota, Space};
+use crate::types::{ClientId, DirFrag, Ino, Layout, Name, Quota, Space};
 use bytes::Bytes;
 use types::Errno;
+
+/// A directory with more directories in it cannot become a subvolume.
+const BELOW_MAX: u64 = 16;
 
 /// A number of a virtual attribute.
 fn number(value: &[u8]) -> Exec<u64> {
@@ -81,9 +85,10 @@ impl Mds {
         if inode.space != Space(0) {
             return Ok(());
         }
-        // What is below already has numbers of another space.
+        // What is below already has numbers of another space. Directories with nothing in them may
+        // have: a stock manager makes the directory for clients first.
         if inode.dirstat.files + inode.dirstat.subdirs > 0 {
-            return fail(Errno::ENOTEMPTY);
+            self.only_empty_dirs(ino)?;
         }
         // A subvolume in a subvolume would be EXDEV inside of one.
         if self.space_of(self.parent_dir(ino)) != Space::COMMON {
@@ -98,6 +103,36 @@ impl Mds {
             node.inode.space = space;
         }
         self.roots.insert(space, ino);
+        Ok(())
+    }
+
+    /// Fails unless a directory has some empty directories in it, and nothing else.
+    fn only_empty_dirs(&mut self, ino: Ino) -> Exec<()> {
+        let inode = self.get(ino)?;
+        let few = u64::try_from(inode.dirstat.subdirs).is_ok_and(|n| n <= BELOW_MAX);
+        let frag = DirFrag::whole(ino);
+        if inode.dirstat.files > 0 || !few {
+            return fail(Errno::ENOTEMPTY);
+        }
+        let d = self.dir_mut(frag);
+        // A page that was read does not have all of it.
+        if d.large && !d.complete {
+            return fail(Errno::ENOTEMPTY);
+        }
+        self.page(frag, None, &None)?;
+        let links: Vec<Link> = self.dir_mut(frag).entries.values().map(|e| e.link).collect();
+        for link in links {
+            let below = match link {
+                Link::Absent => continue,
+                Link::Primary(below) => below,
+                Link::Remote(..) => return fail(Errno::ENOTEMPTY),
+            };
+            let below = self.get(below)?;
+            let empty = below.dirstat.files + below.dirstat.subdirs == 0;
+            if !below.is_dir() || !empty || below.space != Space(0) {
+                return fail(Errno::ENOTEMPTY);
+            }
+        }
         Ok(())
     }
 
