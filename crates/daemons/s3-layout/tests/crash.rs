@@ -11,7 +11,7 @@ use ::rgw::olh::{OlhEntry, OlhInfo};
 use ::rgw::upload::PartInfo;
 use bytes::Bytes;
 use denc::Decode;
-use memory::{Body, Disk, Link, Raw, gateway, run};
+use memory::{Body, Disk, Link, Raw, gateway, gateway_alone, run};
 use s3::condition::Conditions;
 use s3::range::Span;
 use s3::xml::config::{Acl, Grant, Grantee, Permission, TagSet, Versioning};
@@ -23,6 +23,7 @@ use s3_layout::api::{
 use s3_layout::rgw::{BucketRef, Rgw};
 use s3_layout::{Layout, Result, Source};
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::rc::Rc;
 
 const MIB: usize = 1 << 20;
@@ -754,5 +755,55 @@ fn attributes_are_changed_in_one_step() {
         });
         let seen = look(&disk, &format!("a change of tags after {left} writes"), When::AtOnce);
         assert_eq!(seen.objects.len(), 1);
+    }
+}
+
+/// A change that is made.
+type Made = for<'a> fn(&'a At) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// What was left is settled once: with notes of no time, too, nothing stays in heads that holds
+/// their removal back.
+#[test]
+fn what_was_left_is_settled_without_waiting() {
+    let changes: [(&str, Made); 2] = [
+        ("a delete marker on nothing", |at| Box::pin(at.delete("k", None))),
+        ("a first version", |at| {
+            Box::pin(async { at.put("k", bytes(LARGE, 1)).await.map(|_| ()) })
+        }),
+    ];
+    for (what, change) in changes {
+        for left in 0..24 {
+            let disk = Disk::new();
+            let link = Link::new(&disk, None, None);
+            run(async {
+                let rgw = gateway(&link).await;
+                let bucket = make_bucket(&rgw).await;
+                let mut at = At { rgw, bucket };
+                enabled(&mut at).await;
+                link.end_after(left);
+                tokio::select! {
+                    biased;
+                    _ = link.end.notified() => {}
+                    done = change(&at) => done.unwrap(),
+                }
+            });
+            // The index gives up what was announced after two minutes. Heads do so after an hour,
+            // unless notes have less.
+            disk.pass(300);
+            let link = Link::new(&disk, None, None);
+            run(async {
+                let rgw = gateway_alone(&link).await;
+                let bucket = rgw.bucket(&name()).await.unwrap();
+                let at = At { rgw, bucket };
+                at.list(true).await.unwrap();
+                for _ in 0..2 {
+                    at.rgw.reclaim(true).await.unwrap();
+                    disk.pass(2);
+                }
+                let all = disk.objects().await;
+                let wrong = faults(&all, &marker(&all));
+                assert!(wrong.is_empty(), "{what} after {left} writes:\n{}", wrong.join("\n"));
+            });
+        }
     }
 }

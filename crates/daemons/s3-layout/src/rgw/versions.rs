@@ -342,13 +342,16 @@ impl Inner {
     /// Removes notes of changes that were never made.
     async fn drop_stale_notes(&self, bucket: &Handle, name: &ObjName, head: &Head) -> Result<()> {
         let time = self.cluster.now();
+        // What a change leaves in the head is not kept for longer than its note: that is settled
+        // once.
+        let timeout = PENDING_TIMEOUT_SECONDS.min(self.options.note_seconds);
         let stale: Vec<&Bytes> = head
             .attrs
             .iter()
             .filter(|(attr, _)| attr.starts_with(convert::OLH_PENDING))
             .filter(|(_, value)| {
                 decoded::<OlhPending>("a pending change", value)
-                    .is_ok_and(|p| p.time.sec.saturating_add(PENDING_TIMEOUT_SECONDS) < time.sec)
+                    .is_ok_and(|p| p.time.sec.saturating_add(timeout) < time.sec)
             })
             .map(|(attr, _)| attr)
             .collect();

@@ -365,6 +365,13 @@ pub async fn gateway(link: &Rc<Link>) -> Rgw {
     Rgw::over(link.clone(), options).await.unwrap()
 }
 
+/// A gateway beside which no other is at work: what was left is settled without waiting.
+pub async fn gateway_alone(link: &Rc<Link>) -> Rgw {
+    let options =
+        Options { gc_wait_seconds: 0, note_seconds: 0, gc_queues: 3, ..Options::default() };
+    Rgw::over(link.clone(), options).await.unwrap()
+}
+
 /// Runs what belongs to one gateway; at its end its tasks are gone.
 pub fn run<F: Future>(work: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
