@@ -24,7 +24,7 @@ use crate::waits::{Reason, Waiter, Waits};
 use admission::work::{Background, Kind, ReadObject, Rebuild, Work};
 use bytes::Bytes;
 use client::wall_clock;
-use objops::coded::ShardChange;
+use objops::coded::{KeptChange, ShardChange};
 use objops::store_reader::StoreReader;
 use objops::txn::Mutations;
 use objops::watch::{Effects, Watcher, Watches};
@@ -63,7 +63,7 @@ pub(crate) struct Turn {
     pub(crate) generation: u64,
 }
 
-/// Who hears that a proposal is durable.
+/// The listener for a proposal that is durable.
 pub(crate) enum Completion {
     /// A client.
     Client {
@@ -78,7 +78,7 @@ pub(crate) enum Completion {
     Trim { snap: SnapId, context: Rc<Context>, pace: Pace },
     /// A watch that timed out.
     Unwatch { oid: ObjectId, watcher: Watcher, context: Rc<Context> },
-    /// An operator who gave up unfound objects.
+    /// An operator that gave up unfound objects.
     Lost(oneshot::Sender<()>),
 }
 
@@ -101,7 +101,7 @@ struct Proposed {
 pub(crate) struct State {
     pub(crate) pg: Pg,
     proposals: FxHashMap<OpToken, Proposed>,
-    /// When changes began and who has them.
+    /// When changes began, and which copies have them.
     pub(crate) flights: Flights,
     pub(crate) contexts: FxHashMap<ObjectId, Rc<Context>>,
     /// Requests in execution or in flight, by address.
@@ -129,12 +129,7 @@ pub struct PgHost {
     pub(crate) st: RefCell<State>,
     /// Counts intervals: what was begun in an earlier one must not go on.
     pub(crate) generation: Cell<u64>,
-    /// Reads served since the start. They change no object, so no log entry carries them.
-    pub(crate) read_stats: RefCell<StatSum>,
-    /// Objects of a copy that goes away that are gone, since the start.
-    pub(crate) removed: Cell<u64>,
-    /// Objects under recovery, as was told last.
-    pub(crate) recovering: Cell<usize>,
+    pub(crate) tally: Tally,
     /// The snapshot that is being trimmed.
     pub(crate) trimmer: RefCell<Option<Trimmer>>,
     /// Clones that removed snapshots have.
@@ -155,11 +150,30 @@ pub struct PgHost {
     /// Reads of other copies that wait for an answer, and when each was asked for if it is urgent.
     pub(crate) shard_reads:
         RefCell<FxHashMap<u64, (Option<Instant>, oneshot::Sender<ShardAnswer>)>>,
+    pump: Pump,
+}
+
+/// Counts of a copy that its log does not carry, since the start.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Reads that were served. They change no object.
+    pub(crate) reads: RefCell<StatSum>,
+    /// Objects of a copy that goes away that are gone.
+    pub(crate) removed: Cell<u64>,
+    /// Objects under recovery, as was told last.
+    pub(crate) recovering: Cell<usize>,
+}
+
+/// The order in which events, actions and jobs follow each other; see [`PgHost::pump`].
+#[derive(Default)]
+struct Pump {
     events: RefCell<VecDeque<Event>>,
-    pumping: Cell<bool>,
+    /// Actions are carried out.
+    runs: Cell<bool>,
     /// Jobs that begin when no action is left; their objects are taken.
     turns: RefCell<VecDeque<Turn>>,
-    taking_turn: Cell<bool>,
+    /// One of these begins.
+    takes_turn: Cell<bool>,
 }
 
 impl PgHost {
@@ -184,9 +198,7 @@ impl PgHost {
                 backoffs: Backoffs::default(),
             }),
             generation: Cell::new(0),
-            read_stats: RefCell::default(),
-            removed: Cell::new(0),
-            recovering: Cell::new(0),
+            tally: Tally::default(),
             trimmer: RefCell::default(),
             clones: RefCell::default(),
             watches: RefCell::default(),
@@ -197,10 +209,7 @@ impl PgHost {
             kept: RefCell::new(kept),
             handed_over: RefCell::default(),
             shard_reads: RefCell::default(),
-            events: RefCell::default(),
-            pumping: Cell::new(false),
-            turns: RefCell::default(),
-            taking_turn: Cell::new(false),
+            pump: Pump::default(),
         })
     }
 
@@ -211,7 +220,7 @@ impl PgHost {
 
     /// Reads served since the start.
     pub fn reads(&self) -> StatSum {
-        *self.read_stats.borrow()
+        *self.tally.reads.borrow()
     }
 
     pub(crate) fn set_conf(&self, conf: &PgConf) {
@@ -220,13 +229,13 @@ impl PgHost {
 
     /// Hands an event to the machine and carries out what it asks for.
     pub fn handle(self: &Rc<Self>, event: Event) {
-        self.events.borrow_mut().push_back(event);
+        self.pump.events.borrow_mut().push_back(event);
         self.pump();
     }
 
     /// Carries out everything that the machine asks for.
     pub(crate) fn pump(self: &Rc<Self>) {
-        if self.pumping.replace(true) {
+        if self.pump.runs.replace(true) {
             return;
         }
         loop {
@@ -236,19 +245,19 @@ impl PgHost {
                 self.act(action);
                 continue;
             }
-            if self.taking_turn.get() {
+            if self.pump.takes_turn.get() {
                 // An event may be what the job of this turn is about to wait for.
                 break;
             }
             if self.take_turn() {
                 continue;
             }
-            let Some(event) = self.events.borrow_mut().pop_front() else { break };
+            let Some(event) = self.pump.events.borrow_mut().pop_front() else { break };
             let mut st = self.st.borrow_mut();
             st.pg.set_clock(crate::clock::steady_now());
             st.pg.handle(event, wall_clock());
         }
-        self.pumping.set(false);
+        self.pump.runs.set(false);
         self.tell_recovering();
     }
 
@@ -258,8 +267,8 @@ impl PgHost {
     /// persists it has been carried out. Among actions that are carried out, those of a change that
     /// a job proposes come last: the next job for the object would not see it.
     pub(crate) fn turn(self: &Rc<Self>, turn: Turn) {
-        if self.pumping.get() {
-            self.turns.borrow_mut().push_back(turn);
+        if self.pump.runs.get() {
+            self.pump.turns.borrow_mut().push_back(turn);
         } else {
             self.begin_turn(turn);
         }
@@ -269,12 +278,12 @@ impl PgHost {
     /// within; other jobs and events come behind it, so that the stack stays flat and nothing
     /// happens between what it looks at and what it decides to wait for.
     fn take_turn(self: &Rc<Self>) -> bool {
-        let Some(turn) = self.turns.borrow_mut().pop_front() else { return false };
-        self.taking_turn.set(true);
-        self.pumping.set(false);
+        let Some(turn) = self.pump.turns.borrow_mut().pop_front() else { return false };
+        self.pump.takes_turn.set(true);
+        self.pump.runs.set(false);
         self.begin_turn(turn);
-        self.pumping.set(true);
-        self.taking_turn.set(false);
+        self.pump.runs.set(true);
+        self.pump.takes_turn.set(false);
         true
     }
 
@@ -282,7 +291,7 @@ impl PgHost {
         match action {
             Action::Persist(p) => self.persist(*p),
             Action::Send { to, header, msg } => {
-                self.core.net.send(&to, header, msg, self.core.room())
+                self.core.links.net.send(&to, header, msg, self.core.room())
             }
             Action::Reply { token, version } => self.completed(token, version),
             Action::IntervalChange => self.interval_changed(),
@@ -296,7 +305,7 @@ impl PgHost {
             Action::ScrubRangeReady => self.resume_scrub_waiters(),
             Action::ScrubEnded { ran, again } => self.scrub_ended(ran, again),
             Action::CopyRepaired(oid) => self.copy_repaired(&oid),
-            Action::ClusterLog { prio, text } => self.core.mon.cluster_log(prio, text),
+            Action::ClusterLog { prio, text } => self.core.links.mon.cluster_log(prio, text),
             Action::ObjectUnfound(oid) => {
                 tracing::warn!(pg = %self.pgid, %oid, "no copy of the object can be reached");
             }
@@ -358,9 +367,9 @@ impl PgHost {
                 self.want_turn(target, backfill, priority)
             }
             Action::Release => self.leave_turns(),
-            Action::WantUpThru(epoch) => self.core.mon.want_up_thru(epoch),
-            Action::WantPgTemp(acting) => self.core.mon.want_pg_temp(self.pgid, acting),
-            Action::WantMap(epoch) => self.core.mon.want_map(epoch),
+            Action::WantUpThru(epoch) => self.core.links.mon.want_up_thru(epoch),
+            Action::WantPgTemp(acting) => self.core.links.mon.want_pg_temp(self.pgid, acting),
+            Action::WantMap(epoch) => self.core.links.mon.want_map(epoch),
             Action::SnapTrim(snap) => self.want_trim(snap),
             Action::WakeAt(at) => self.wake_at(at),
             Action::Readable => self.readable(),
@@ -401,6 +410,60 @@ impl PgHost {
 
     // --- persisting ---
 
+    /// Adds the change that an entry stands for, or a piece of a recovered object. Of shards, with
+    /// what undoes the change in the entries that `keep_undo` names.
+    fn put_source(
+        &self,
+        t: &mut Transaction,
+        source: Source,
+        keep_undo: &[(Eversion, ObjectId)],
+        snaps: impl Fn(&mut Transaction, &ObjectId, &[SnapId], &[SnapId]) + Copy,
+    ) -> Result<Vec<(Eversion, KeptChange)>, String> {
+        let coll = self.coll;
+        match source {
+            Source::None => {}
+            Source::Proposal(token) => {
+                let txn = self.st.borrow_mut().proposals.get_mut(&token).and_then(|p| p.txn.take());
+                match txn {
+                    Some(Own::Whole(txn)) => txn.into_store(coll, t, snaps),
+                    Some(Own::Shard(change)) => {
+                        return Ok(change.into_store(coll, t, keep_undo, snaps));
+                    }
+                    None => {}
+                }
+            }
+            Source::RepOp(payload) => {
+                let unreadable = |e: &dyn std::fmt::Display| {
+                    format!("a write from the primary cannot be read: {e}")
+                };
+                let (ops, data) = (&payload.ops, std::slice::from_ref(&payload.data));
+                let count = || {
+                    self.core.perf.subop_in_bytes.add(payload.data.len() as u64);
+                    self.core.perf.subop_w_in_bytes.add(payload.data.len() as u64);
+                };
+                if self.is_coded() {
+                    let change = ShardChange::from_wire(ops, data).map_err(|e| unreadable(&e))?;
+                    count();
+                    return Ok(change.into_store(coll, t, keep_undo, snaps));
+                }
+                let change = Mutations::from_wire(ops, data).map_err(|e| unreadable(&e))?;
+                count();
+                change.into_store(coll, t, snaps);
+            }
+            Source::Push(chunk) => {
+                self.core.perf.recovery_ops.inc();
+                self.core.perf.recovery_bytes.add(chunk.data.len() as u64);
+                self.forget(&chunk.oid);
+                push_chunk(coll, t, *chunk, snaps);
+            }
+            Source::Attrs(oid, attrs) => {
+                self.forget(&oid);
+                t.set_attrs(coll, &oid.to_key(), attrs);
+            }
+        }
+        Ok(Vec::new())
+    }
+
     fn persist(self: &Rc<Self>, p: Persist) {
         let mut t = Transaction::new();
         if p.create_collection {
@@ -430,65 +493,14 @@ impl PgHost {
             return;
         }
         let proposal = if let Source::Proposal(token) = p.source { Some(token) } else { None };
-        let mut kept = Vec::new();
-        match p.source {
-            Source::None => {}
-            Source::Proposal(token) => {
-                let txn = self.st.borrow_mut().proposals.get_mut(&token).and_then(|p| p.txn.take());
-                match txn {
-                    Some(Own::Whole(txn)) => txn.into_store(coll, &mut t, snaps),
-                    Some(Own::Shard(change)) => {
-                        kept = change.into_store(coll, &mut t, &p.keep_undo, snaps);
-                    }
-                    None => {}
-                }
+        let kept = match self.put_source(&mut t, p.source, &p.keep_undo, snaps) {
+            Ok(kept) => kept,
+            Err(why) => {
+                // To go on without the change would make this copy differ from the primary's.
+                self.core.health.fail(format!("{}: {why}", self.id));
+                return;
             }
-            Source::RepOp(payload) if self.is_coded() => {
-                let data = std::slice::from_ref(&payload.data);
-                match ShardChange::from_wire(&payload.ops, data) {
-                    Ok(change) => {
-                        self.core.perf.subop_in_bytes.add(payload.data.len() as u64);
-                        self.core.perf.subop_w_in_bytes.add(payload.data.len() as u64);
-                        kept = change.into_store(coll, &mut t, &p.keep_undo, snaps);
-                    }
-                    Err(e) => {
-                        self.core.health.fail(format!(
-                            "{}: a write from the primary cannot be read: {e}",
-                            self.id
-                        ));
-                        return;
-                    }
-                }
-            }
-            Source::RepOp(payload) => {
-                match Mutations::from_wire(&payload.ops, std::slice::from_ref(&payload.data)) {
-                    Ok(m) => {
-                        self.core.perf.subop_in_bytes.add(payload.data.len() as u64);
-                        self.core.perf.subop_w_in_bytes.add(payload.data.len() as u64);
-                        m.into_store(coll, &mut t, snaps);
-                    }
-                    Err(e) => {
-                        // To go on without the change would make this copy differ from the
-                        // primary's.
-                        self.core.health.fail(format!(
-                            "{}: a write from the primary cannot be read: {e}",
-                            self.pgid
-                        ));
-                        return;
-                    }
-                }
-            }
-            Source::Push(chunk) => {
-                self.core.perf.recovery_ops.inc();
-                self.core.perf.recovery_bytes.add(chunk.data.len() as u64);
-                self.forget(&chunk.oid);
-                push_chunk(coll, &mut t, *chunk, snaps);
-            }
-            Source::Attrs(oid, attrs) => {
-                self.forget(&oid);
-                t.set_attrs(coll, &oid.to_key(), attrs);
-            }
-        }
+        };
         self.keep(&mut t, &p.keep_undo, kept);
         for oid in &p.remove_objects {
             self.forget(oid);
@@ -681,7 +693,7 @@ impl PgHost {
                 self.stripe_rests(&oid);
                 self.unwatched(&oid, &watcher, &context)
             }
-            // Who gave up waiting for the answer does not need it.
+            // A caller that gave up waiting does not need the answer.
             Some(Completion::Lost(done)) => drop(done.send(())),
             None => {}
         }

@@ -291,7 +291,7 @@ impl<'a> Attempt<'a> {
         let env = Env {
             reader: &objects,
             classes: &self.settings.classes,
-            copies: &*self.host.core.copies,
+            copies: &*self.host.core.links.copies,
             limits: &self.settings.limits,
             pool: self.pool.rules,
             snapc: &snapc,
@@ -476,7 +476,7 @@ impl<'a> Attempt<'a> {
         }
         let bytes: usize = outcome.ops.iter().map(OpOutcome::out_len).sum();
         op.reply(&outcome, host.core.epoch(), Versions::Read(version));
-        host.read_stats.borrow_mut().add(&exec.stats);
+        host.tally.reads.borrow_mut().add(&exec.stats);
         host.core.count(op, 0, bytes as u64, None);
     }
 

@@ -22,7 +22,7 @@ impl Core {
                 let stats = &pg.info().stats;
                 if pg.info().removing {
                     let objects =
-                        (stats.num_objects.max(0) as u64).saturating_sub(host.removed.get());
+                        (stats.num_objects.max(0) as u64).saturating_sub(host.tally.removed.get());
                     removing += 1;
                     remove_left.objects += objects;
                     remove_left.bytes += share(objects, stats);
@@ -91,7 +91,7 @@ impl PgHost {
 
     /// So many objects of this copy are gone.
     pub(crate) fn note_removed(&self, objects: u64) {
-        self.removed.set(self.removed.get() + objects);
+        self.tally.removed.set(self.tally.removed.get() + objects);
         let bytes = self.with_pg(|pg| share(objects, &pg.info().stats));
         self.core.jobs.removed.add(objects, bytes);
     }

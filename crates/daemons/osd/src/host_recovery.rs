@@ -49,7 +49,7 @@ impl PgHost {
     /// Tells how many objects the PG recovers, if that has changed.
     pub(crate) fn tell_recovering(&self) {
         let active = self.with_pg(|pg| pg.recovering_objects());
-        if self.recovering.replace(active) != active {
+        if self.tally.recovering.replace(active) != active {
             self.core.reservations.objects.borrow_mut().set_active(self.id, active);
             self.core.next_places();
         }

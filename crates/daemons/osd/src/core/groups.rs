@@ -129,7 +129,7 @@ impl Core {
             }
             creation::Stranger::Answer(header, msg) => {
                 let to = PgShard { osd: e.from, shard: header.to };
-                self.net.send(&[to], header, msg, self.room())
+                self.links.net.send(&[to], header, msg, self.room())
             }
             creation::Stranger::Drop => {}
             creation::Stranger::WaitForMap => {
@@ -141,7 +141,7 @@ impl Core {
     pub(super) fn wait_map(&self, epoch: Epoch, what: Waiter) {
         self.perf.messages_delayed_for_map.inc();
         self.pgs.waits.borrow_mut().add(Reason::Map(epoch), what);
-        self.mon.want_map(epoch);
+        self.links.mon.want_map(epoch);
     }
 
     /// Takes the map and the state of unborn PGs that the store knew, before loaded PGs are added.

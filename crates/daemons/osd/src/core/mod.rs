@@ -55,6 +55,16 @@ pub trait MonLink {
     fn cluster_log(&self, _prio: LogPriority, _text: String) {}
 }
 
+/// How an OSD reaches others.
+pub(crate) struct Links {
+    /// Other OSDs.
+    pub(crate) net: Rc<dyn PeerNet>,
+    /// The monitors.
+    pub(crate) mon: Rc<dyn MonLink>,
+    /// Objects of other PGs, as a client.
+    pub(crate) copies: Rc<dyn CopySource>,
+}
+
 /// What an OSD is made of.
 pub struct Parts {
     /// Its number.
@@ -85,9 +95,7 @@ pub struct Core {
     pub images: ImageStats,
     /// Operations in flight and recent slow ones.
     pub tracker: Rc<Tracker>,
-    pub(crate) net: Rc<dyn PeerNet>,
-    pub(crate) mon: Rc<dyn MonLink>,
-    pub(crate) copies: Rc<dyn CopySource>,
+    pub(crate) links: Links,
     settings: RefCell<Rc<Settings>>,
     pub(crate) maps: Maps,
     pub(crate) pgs: Pgs,
@@ -122,9 +130,7 @@ impl Core {
             perf: Rc::default(),
             images: ImageStats::default(),
             tracker: Rc::default(),
-            net: parts.net,
-            mon: parts.mon,
-            copies: parts.copies,
+            links: Links { net: parts.net, mon: parts.mon, copies: parts.copies },
             admission: Admission::new(parts.queue, parts.settings.window, begin),
             settings: RefCell::new(Rc::new(parts.settings)),
             maps: Maps::default(),

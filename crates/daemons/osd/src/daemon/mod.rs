@@ -203,7 +203,7 @@ impl Link {
             w.up_thru = None;
         }
         // Whatever moved the group, its new interval asks for what it wants itself. Said again
-        // later, an old wish would move it where nobody wants it.
+        // later, an old wish would move it where no interval wants it.
         w.pg_temp.retain(|pgid, _| {
             before.as_ref().is_some_and(|b| b.mapping(*pgid) == map.mapping(*pgid))
         });
