@@ -13,6 +13,7 @@
 //! * [`crash`] -- reports of crashes, without I/O;
 //! * [`health_history`] -- health checks that were raised, without I/O;
 //! * [`services`] -- daemons of other programs that register, without I/O;
+//! * [`telemetry`] -- settings of reports about the cluster;
 //! * [`server`] -- sessions with monitors, OSDs and clients.
 
 #![forbid(unsafe_code)]
@@ -30,6 +31,7 @@ pub mod rbd;
 pub mod server;
 pub mod services;
 pub mod state;
+pub mod telemetry;
 pub mod volumes;
 
 pub use server::Manager;

@@ -1,11 +1,13 @@
 //! The manager's sessions: monitors (a client end), OSDs that report, clients that give commands.
 
+use crate::autoscaler;
 use crate::commands::{self, Done};
 use crate::prometheus::{self, cluster::FromMonitors, http, text::Text};
 use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
 use crate::services::Registration;
 use crate::state::MgrState;
+use crate::telemetry;
 use crate::volumes::Volumes;
 use auth::caps::{MgrCap, MgrOp, Perm};
 use bytes::Bytes;
@@ -83,7 +85,7 @@ struct Inner {
     rbd: RefCell<Option<Rc<RbdSupport>>>,
     volumes: RefCell<Option<Rc<Volumes>>>,
     metadata: BTreeMap<String, String>,
-    /// For the monitors, who describe our commands to clients.
+    /// For the monitors, which describe these commands to clients.
     descriptions: Bytes,
     /// The connections of daemons and clients that opened a session, and how often they were told
     /// to report.
@@ -277,8 +279,8 @@ impl Service for Manager {
     }
 }
 
-/// Sends digests: at once when there is news, and at least every `mgr_tick_period`. Who waits only
-/// says that it lives.
+/// Sends digests: at once when there is news, and at least every `mgr_tick_period`. A manager
+/// that waits only says that it lives.
 async fn report(inner: Weak<Inner>) {
     loop {
         let Some(m) = inner.upgrade() else { return };
@@ -288,7 +290,7 @@ async fn report(inner: Weak<Inner>) {
         if m.serves() {
             m.send_digest();
         } else if m.role.get() == Role::Waits {
-            // Who was replaced is refused by the OSDs: it must not be chosen again under the same
+            // OSDs refuse a manager that was replaced: it must not be chosen again under the same
             // global id.
             m.send_beacon();
         }
@@ -504,7 +506,7 @@ impl Inner {
         }
     }
 
-    /// Tells everybody who reports how often to, if that has changed.
+    /// Tells all daemons that report how often to, if that has changed.
     fn tell_period(&self) {
         let wanted = self.wanted_reports();
         if self.told_period.replace(wanted.stats_period) == wanted.stats_period {
@@ -556,11 +558,15 @@ impl Inner {
         state.services.prune(wall_clock(), Duration::from_secs(grace));
         {
             let conf = self.frame.conf.borrow();
-            state.telemetry = commands::telemetry::Settings::read(&conf);
+            state.telemetry = telemetry::Settings::read(&conf);
             state.progress.on = conf.bool("mgr/progress/enabled");
         }
         state.crash_recent = self.frame.conf.borrow().u64("mgr/crash/warn_recent_interval");
         state.refresh(wall_clock());
+        if let Some(map) = state.osd_map.clone() {
+            let proposals = commands::proposals(&state, &map, state.goals);
+            state.health.checks.extend(autoscaler::checks(&proposals).checks);
+        }
         let mut message = state.digest_message();
         message.gid = self.frame.mon.global_id();
         message.name = self.frame.name.clone();
@@ -586,7 +592,7 @@ impl Inner {
                 return;
             }
         };
-        // Nobody is sent here while another serves; but who was may not know better yet.
+        // No peer is sent here while another serves, but a peer may have an older map.
         if !matches!(self.role.get(), Role::Serves(_)) && !matches!(any, AnyMessage::Command(_)) {
             return;
         }

@@ -1,13 +1,12 @@
 //! What the manager knows.
 
-use crate::autoscaler::{self, Goals};
+use crate::autoscaler::Goals;
 use crate::balancer::Balancer;
-use crate::commands;
-use crate::commands::fs::PoolLine;
 use crate::counters::Counters;
 use crate::crash::Crashes;
 use crate::health_history::HealthHistory;
 use crate::services::Services;
+use crate::telemetry;
 use messages::{HealthChecks, MgrDigest, OsdStatsReport};
 use pgmap::df::PoolRow;
 use pgmap::health::ScrubLimits;
@@ -35,6 +34,17 @@ impl Default for Progress {
     }
 }
 
+/// A pool as commands of file systems show it.
+#[derive(Clone, Debug, Default)]
+pub struct PoolLine {
+    /// Its name.
+    pub name: String,
+    /// Bytes that it uses.
+    pub used: u64,
+    /// Bytes that still fit.
+    pub avail: u64,
+}
+
 /// The manager's state: the OSD map, and what the OSDs reported.
 #[derive(Default)]
 pub struct MgrState {
@@ -57,7 +67,7 @@ pub struct MgrState {
     /// Whether it is shown what goes on, and since when.
     pub progress: Progress,
     /// What reports about the cluster have.
-    pub telemetry: commands::telemetry::Settings,
+    pub telemetry: telemetry::Settings,
     /// Health checks that were raised.
     pub health_history: RefCell<HealthHistory>,
     /// Reports of crashes.
@@ -144,8 +154,8 @@ impl MgrState {
         leads
     }
 
-    /// Who serves a pool. Where the leader of a group is down, the next one that acts for it leads,
-    /// as far as anybody knows.
+    /// The OSDs that serve a pool. Where the leader of a PG is down, the next one that acts for it
+    /// leads, as far as is known.
     pub fn serving(&self, pool: PoolId) -> Serving {
         let mut serving = Serving::default();
         for s in self.groups(pool) {
@@ -168,7 +178,8 @@ impl MgrState {
         self.osd_map.as_ref().map_or(Epoch(0), |m| m.epoch)
     }
 
-    /// Makes the digest and the health checks of this moment.
+    /// Makes the digest and the health checks of this moment, except for those of the numbers of
+    /// PGs.
     pub fn refresh(&mut self, now: Utime) {
         let map = self.osd_map.clone();
         let class_of =
@@ -196,9 +207,6 @@ impl MgrState {
         self.health.checks.extend(checks.checks);
         if let Some(map) = &map {
             self.health.checks.extend(self.pg_map.ping_checks(now, &self.ping_limits, map).checks);
-            self.health
-                .checks
-                .extend(autoscaler::checks(&commands::proposals(self, map, self.goals)).checks);
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::{Answer, Entry, Run};
 use crate::counters::Counters;
+use crate::state::PoolLine;
 use crate::volumes::Volumes;
 use command::{Args, Command, Format, Refusal, Reply, flags};
 use serde_json::{Value, json};
@@ -21,17 +22,6 @@ pub type Later = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// Gives the monitors a command, and has their answer later.
 pub type AskMonitors = Box<dyn Fn(Value) -> Later>;
-
-/// A pool as these commands show it.
-#[derive(Clone, Debug, Default)]
-pub struct PoolLine {
-    /// Its name.
-    pub name: String,
-    /// Bytes that it uses.
-    pub used: u64,
-    /// Bytes that still fit.
-    pub avail: u64,
-}
 
 /// What is asked, and what the manager knows.
 pub struct Ask {
@@ -52,7 +42,7 @@ pub struct Ask {
     /// Reports of crashes.
     pub crashes: Vec<Value>,
     /// What reports about the cluster have.
-    pub telemetry: super::telemetry::Settings,
+    pub telemetry: crate::telemetry::Settings,
     /// The time.
     pub now: types::Utime,
 }

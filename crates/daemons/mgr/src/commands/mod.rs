@@ -79,7 +79,7 @@ pub enum Run {
     Scrub(fn(&Context<'_>) -> Result<scrub::Order, Refusal>),
     /// The same for what is to be recovered or filled first.
     Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
-    /// By this function, and by the monitors, who keep what it says.
+    /// By this function, and by the monitors, which keep what it says.
     Keep(fn(&Context<'_>) -> Result<Kept, Refusal>),
     /// By the monitors, which carry out what this function orders.
     Order(fn(&Context<'_>) -> Result<Ordered, Refusal>),

@@ -68,7 +68,7 @@ impl Inner {
         self.replaced.notify_one();
     }
 
-    /// Says that this manager lives, to those who choose one.
+    /// Tells the monitors, which choose a manager, that this one lives.
     pub(super) fn send_beacon(&self) {
         let (Some(messenger), Some(fsid)) =
             (self.messenger.borrow().clone(), self.frame.mon.fsid())
