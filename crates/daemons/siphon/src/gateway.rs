@@ -4,7 +4,7 @@
 use crate::bootstrap;
 use crate::cli;
 use crate::home;
-use crate::up;
+use crate::process;
 use anyhow::{Context, Result, bail};
 use auth::AuthName;
 use client::{ClusterConfig, Rados, SharedMap};
@@ -263,7 +263,7 @@ async fn renew(tls: Option<Certificates>) -> Result<()> {
 
 /// `siphon s3`.
 pub fn run(args: cli::S3) -> Result<()> {
-    up::raise_file_limit();
+    process::raise_file_limit();
     let conf = match &args.conf {
         Some(conf) => conf.clone(),
         None => args.role.data_dir.join("ceph.conf"),
@@ -293,13 +293,13 @@ pub fn run(args: cli::S3) -> Result<()> {
     runtime.block_on(async {
         tokio::select! {
             r = start(&mut threads, &shared, count, None) => r?,
-            r = up::interrupted() => return r,
+            r = process::interrupted() => return r,
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
         println!("S3 is served at {scheme}://{} by {count} threads.", shared.bind);
         tokio::select! {
             r = threads.failed() => r,
-            r = up::interrupted() => r,
+            r = process::interrupted() => r,
             r = renew(tls) => r,
         }
     })

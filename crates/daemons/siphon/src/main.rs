@@ -11,6 +11,7 @@ mod home;
 mod movement;
 mod nodes;
 mod osd_start;
+mod process;
 mod qos;
 mod qos_explain;
 mod qos_floors;

@@ -4,7 +4,7 @@ use crate::bootstrap;
 use crate::cli::{MdsRole, MgrRole, MonRole, OsdRole};
 use crate::home::{self, ClusterFile, DaemonLock, OsdEntry};
 use crate::osd_start;
-use crate::up;
+use crate::process;
 use anyhow::{Context, Result, bail};
 use auth::{AuthName, Keyring};
 use bytes::Bytes;
@@ -243,7 +243,7 @@ fn alone(
     name: &str,
     daemon: impl FnOnce(Arc<PathBuf>, ClusterFile) -> Result<Daemon>,
 ) -> Result<()> {
-    up::raise_file_limit();
+    process::raise_file_limit();
     let Some(cluster) = home::load(data_dir)? else {
         bail!(
             "{} is no cluster's data directory: `siphon init` or `siphon join` makes one",
@@ -265,12 +265,12 @@ fn alone(
     runtime.block_on(async {
         tokio::select! {
             r = threads.spawn(name, daemon) => r?,
-            r = up::interrupted() => return r,
+            r = process::interrupted() => return r,
         }
         println!("{name} serves.");
         tokio::select! {
             r = threads.failed() => r,
-            r = up::interrupted() => r,
+            r = process::interrupted() => r,
         }
     })
 }

@@ -9,6 +9,7 @@ use crate::cli::Up;
 use crate::file_system;
 use crate::gateway;
 use crate::home::{self, ClusterFile, Home};
+use crate::process::{interrupted, raise_file_limit};
 use crate::roles;
 use anyhow::{Context, Result, bail};
 use client::MonClient;
@@ -227,16 +228,6 @@ async fn wait_healthy(mon: &MonClient, osds: usize) -> Result<()> {
     }
 }
 
-/// The first Ctrl-C or SIGTERM.
-pub async fn interrupted() -> Result<()> {
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        r = tokio::signal::ctrl_c() => r?,
-        _ = term.recv() => {}
-    }
-    Ok(())
-}
-
 /// Whether the monitor's port is free, so that a taken one is a clear error before anything is
 /// made.
 fn check_port(addr: SocketAddr) -> Result<()> {
@@ -251,19 +242,6 @@ fn check_port(addr: SocketAddr) -> Result<()> {
         }
         Err(e) => {
             bail!("cannot listen at {addr}: {e}; choose an address of this machine with --bind")
-        }
-    }
-}
-
-/// As many open files as the system lets us: every connection is one.
-pub fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls read or write only the struct passed to them.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
-        {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
     }
 }
