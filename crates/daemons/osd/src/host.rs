@@ -135,8 +135,6 @@ pub struct PgHost {
     /// Clones that removed snapshots have.
     pub(crate) clones: RefCell<Clones>,
     pub(crate) watches: RefCell<Watches<Rc<dyn ReplySink>>>,
-    /// When the machine will be woken.
-    pub(crate) wakes: Cell<Option<pg::Steady>>,
     /// Scans for scrubs, by token.
     pub(crate) scans: RefCell<FxHashMap<u64, Scan>>,
     /// The pool's code, where copies are shards.
@@ -150,7 +148,7 @@ pub struct PgHost {
     /// Reads of other copies that wait for an answer, and when each was asked for if it is urgent.
     pub(crate) shard_reads:
         RefCell<FxHashMap<u64, (Option<Instant>, oneshot::Sender<ShardAnswer>)>>,
-    pump: Pump,
+    pub(crate) pump: Pump,
 }
 
 /// Counts of a copy that its log does not carry, since the start.
@@ -166,7 +164,7 @@ pub(crate) struct Tally {
 
 /// The order in which events, actions and jobs follow each other; see [`PgHost::pump`].
 #[derive(Default)]
-struct Pump {
+pub(crate) struct Pump {
     events: RefCell<VecDeque<Event>>,
     /// Actions are carried out.
     runs: Cell<bool>,
@@ -174,6 +172,8 @@ struct Pump {
     turns: RefCell<VecDeque<Turn>>,
     /// One of these begins.
     takes_turn: Cell<bool>,
+    /// When the machine will be woken.
+    pub(crate) wakes: Cell<Option<pg::Steady>>,
 }
 
 impl PgHost {
@@ -202,7 +202,6 @@ impl PgHost {
             trimmer: RefCell::default(),
             clones: RefCell::default(),
             watches: RefCell::default(),
-            wakes: Cell::default(),
             scans: RefCell::default(),
             coding: OnceCell::new(),
             stripes: RefCell::new(ObjectStripes::new(STRIPES_BYTES_MAX)),

@@ -79,16 +79,16 @@ impl PgHost {
     /// The machine wants to be woken.
     pub(crate) fn wake_at(self: &Rc<Self>, at: Steady) {
         // An earlier call makes the machine say again what it waits for.
-        if self.wakes.get().is_some_and(|t| t <= at) {
+        if self.pump.wakes.get().is_some_and(|t| t <= at) {
             return;
         }
-        self.wakes.set(Some(at));
+        self.pump.wakes.set(Some(at));
         let host = Rc::downgrade(self);
         tokio::task::spawn_local(async move {
             tokio::time::sleep(at.left(steady_now())).await;
             let Some(host) = host.upgrade() else { return };
-            if host.wakes.get() == Some(at) {
-                host.wakes.set(None);
+            if host.pump.wakes.get() == Some(at) {
+                host.pump.wakes.set(None);
                 host.handle(Event::Wake);
             }
         });
