@@ -10,6 +10,7 @@ The clusters' time is that of all their processes: monitor, manager and OSDs.
 """
 import argparse
 import json
+import resource
 import shutil
 import signal
 import socket
@@ -42,7 +43,9 @@ class Gateway:
         self.name = f"{kind} on {cluster.name}"
         directory.mkdir(parents=True, exist_ok=True)
         if kind == "rgw":
-            argv = ["radosgw", "-c", cluster.conf, "-n", "client.admin", "-f", f"--rgw_frontends=beast endpoint=127.0.0.1:{self.port}",
+            # Without `tcp_nodelay`, the kernel keeps the end of an answer back until the client has acknowledged its beginning.
+            argv = ["radosgw", "-c", cluster.conf, "-n", "client.admin", "-f",
+                    f"--rgw_frontends=beast endpoint=127.0.0.1:{self.port} tcp_nodelay=1",
                     f"--rgw_data={directory}", f"--log_file={directory}/radosgw.log", f"--admin_socket={directory}/asok", "--debug_rgw=0", "--debug_ms=0",
                     f"--run_dir={directory}"]
         else:
@@ -309,6 +312,9 @@ def main(argv):
     o = options(argv)
     base = Path(o.dir or tempfile.mkdtemp(prefix="siphon-s3.", dir="/var/tmp"))
     base.mkdir(parents=True, exist_ok=True)
+    # For idle connections, here and in the gateways.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     clusters = [k(base / k.name, osd_gb=o.osd_size) for k in (Stock, Siphon) if k.name in o.clusters.split(",")]
     need_space(base, clusters)
     gateways = []
