@@ -27,6 +27,11 @@ def three():
         for pool, app in (("d", "rados"), ("r", "rbd")):
             c("osd pool create", pool=pool, pg_num=16)
             c("osd pool application enable", pool=pool, app=app)
+        # A shard on each host.
+        c("osd erasure-code-profile set", name="hosts", profile=["k=2", "m=1", "crush-failure-domain=host"])
+        c("osd pool create", pool="coded", pg_num=16, pool_type="erasure", erasure_code_profile="hosts")
+        c("osd pool set", pool="coded", var="allow_ec_overwrites", val="true")
+        c("osd pool application enable", pool="coded", app="rbd")
         # Without leases, an OSD that does not know yet that it was replaced answers reads.
         History.stale_allowed = c.run(prefix="config help", key="osd_pool_default_read_lease_ratio")[0] != 0
         c.close()
@@ -53,11 +58,12 @@ def numbers(h, host):
 class Fio:
     """Writes an image at random, and checks what it wrote, for as long as it is let."""
 
-    def __init__(self, h, seed, directory):
+    def __init__(self, h, seed, directory, data_pool=None):
         self.name = f"fio-{uuid.uuid4().hex[:6]}"
         self.conf = directory / "fio.conf"
         self.conf.write_text(h.conf.read_text() + "\n[client]\nrbd_cache=false\nmon_client_ping_timeout=6\nmon_client_ping_interval=2\n")
-        subprocess.run(["rbd", "-c", str(h.conf), "create", f"r/{self.name}", "--size", "64M", "--object-size", "1M"], check=True, timeout=PATIENCE)
+        subprocess.run(["rbd", "-c", str(h.conf), "create", f"r/{self.name}", "--size", "64M", "--object-size", "1M",
+                        *(["--data-pool", data_pool] if data_pool else [])], check=True, timeout=PATIENCE)
         self.job = directory / f"{self.name}.fio"
         # As much as it takes: it is told to end after that many loops, and each checks all that the one before wrote.
         self.job.write_text(f"""[work]
@@ -139,7 +145,7 @@ def test_one_host_is_lost(three, host, how, tmp_path):
     seed = random.SystemRandom().randrange(1_000_000)
     load = work(h, c, seed)
     try:
-        fio = Fio(h, seed, tmp_path)
+        fios = [Fio(h, seed, tmp_path), Fio(h, seed, tmp_path, "coded")]
         goes_on(load, "before")
         lose, heal = LOSSES[how]
         lose(h, host)
@@ -150,7 +156,8 @@ def test_one_host_is_lost(three, host, how, tmp_path):
         heal(h, host)
         whole(h, c)
         goes_on(load, f"{host} is back")
-        fio.check()
+        for fio in fios:
+            fio.check()
         verified(load)
         load.end(c)
     finally:
