@@ -1,4 +1,5 @@
-"""Erasure-coded pools of 2+2 and 4+2 on six OSDs: deltas of parity, and, with SIPHON_TEST_LONG, shards that move."""
+"""Erasure-coded pools of 2+2 and 4+2 on six OSDs: deltas of parity, any two OSDs away, two bad shards at once, and, with SIPHON_TEST_LONG,
+shards that move."""
 import os
 import shutil
 import tempfile
@@ -8,11 +9,12 @@ import pytest
 
 from conftest import eventually
 from processes import Processes
-from test_erasure import Model, Writer, clean, deep_scrub
+from test_erasure import Model, Writer, clean, deep_scrub, flip, killed_with_clients, stats
 
 rados = pytest.importorskip("rados")
 
 OSDS = 6
+LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
 
 
 class Wide:
@@ -77,7 +79,68 @@ def test_random_overwrites(wide, k):
     assert deltas >= 16 if k == 4 else deltas == 0
 
 
-@pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="takes minutes")
+def test_two_osds_are_away(wide):
+    models = [Model(wide.io(k), 20 + k, names=8) for k in (2, 4)]
+    for osds in ((0, 3), (4, 5)) if LONG else ((4, 5),):
+        for m in models:
+            for _ in range(30):
+                m.change()
+        for osd in osds:
+            wide.procs[f"osd.{osd}"].kill()
+            wide.c.ceph("osd", "down", str(osd))
+        eventually(lambda: wide.c.ceph_json("status")["osdmap"]["num_up_osds"] == OSDS - 2, what=f"OSDs {osds} to be down")
+        for m in models:
+            m.check()
+            for _ in range(20):
+                m.change()
+            m.check()
+        for osd in osds:
+            wide.procs[f"osd.{osd}"].start()
+        wide.whole()
+        for m in models:
+            m.check()
+    assert deep_scrub(wide.c, "coded2") == [] and deep_scrub(wide.c, "coded4") == []
+
+
+@pytest.mark.parametrize("k, shards", [(4, (1, 4)), (2, (2, 3)), *([(4, (0, 2))] if LONG else [])])
+def test_two_bad_shards_at_once(wide, k, shards):
+    """Never returned, found, repaired."""
+    name, data = f"flipped{k}{shards[0]}{shards[1]}", os.urandom(90_000)
+    io = wide.io(k)
+    io.write_full(name, data)
+    acting = wide.c.ceph_json("osd", "map", f"coded{k}", name)["acting"]
+    flip(wide, [acting[s] for s in shards], name)
+    for off in range(0, len(data), 4096):
+        assert io.read(name, 4096, off) == data[off:off + 4096], off
+    # A change of the block beside the bad ones, and of those.
+    io.write(name, b"new", 4096 * k + 50)
+    io.write(name, b"newer", 10)
+    expected = bytearray(data)
+    expected[4096 * k + 50:4096 * k + 53], expected[10:15] = b"new", b"newer"
+    assert io.read(name, 1 << 20) == bytes(expected)
+    # A deep scrub finds what reads did not come by; then all shards are right.
+    deep_scrub(wide.c, f"coded{k}")
+    for pg, s in stats(wide.c, f"coded{k}").items():
+        if "inconsistent" in s["state"]:
+            wide.c.ceph("pg", "repair", pg)
+    wide.whole()
+    assert deep_scrub(wide.c, f"coded{k}") == []
+    # Without other shards the ones that were bad are needed.
+    others = [acting[s] for s in range(k + 2) if s not in shards][:2]
+    for osd in others:
+        wide.procs[f"osd.{osd}"].kill()
+        wide.c.ceph("osd", "down", str(osd))
+    assert io.read(name, 1 << 20) == bytes(expected)
+    for osd in others:
+        wide.procs[f"osd.{osd}"].start()
+    wide.whole()
+
+
+def test_everything_is_killed_with_its_clients(wide, tmp_path):
+    killed_with_clients(wide, "coded4", 20 if LONG else 1, tmp_path)
+
+
+@pytest.mark.skipif(not LONG, reason="takes minutes")
 @pytest.mark.parametrize("k", [2])
 def test_shards_move_under_overwrites(wide, k):
     """What is written while shards move is on the OSDs that they move to, also where these take over the lead."""
