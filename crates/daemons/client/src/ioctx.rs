@@ -3,9 +3,10 @@
 use crate::clock::wall_clock;
 use crate::error::{ClientError, Result};
 use crate::listing::{ALL_NAMESPACES, ListCursor, decode_listing, list_op};
-use crate::objecter::{NotifyOutcome, OpOutcome, Request, Scope, Watch, WatchEvent};
+use crate::objecter::{NotifyOutcome, OpOutcome, Request, Watch, WatchEvent};
 use crate::operation::{OmapPage, Operation, Stat};
 use crate::rados::Rados;
+use crate::scope::Scope;
 use bytes::Bytes;
 use messages::{PoolOp, PoolOpCode, PoolOpReply};
 use std::collections::{BTreeMap, BTreeSet};

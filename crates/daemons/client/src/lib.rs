@@ -45,6 +45,7 @@ mod objecter;
 mod operation;
 mod placement;
 mod rados;
+mod scope;
 mod shared_map;
 mod striper;
 
@@ -59,9 +60,10 @@ pub use mon::{
 };
 pub use objecter::{
     Handler, InFlight, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Request,
-    Scope, Watch, WatchEvent, requests_json,
+    Watch, WatchEvent, requests_json,
 };
 pub use operation::{ChecksumKind, Comparison, CopyFrom, OmapPage, Operation, Sparse, Stat};
 pub use rados::Rados;
+pub use scope::Scope;
 pub use shared_map::SharedMap;
 pub use striper::{Extent, Layout, Namer, Striper};

@@ -1,8 +1,7 @@
 //! Where a request has to go. No I/O: a map in, a placement out.
 
-use crate::objecter::Scope;
 use types::rados::{OsdFlags, osdmap_flag};
-use types::{Epoch, ObjectId, OsdId, OsdMap, PgId, PgPool, ShardId, SnapId, SpgId};
+use types::{Epoch, OsdId, OsdMap, PgId, PgPool, ShardId, SpgId};
 
 /// Where a PG is served under one map, and what of that map this depends on: when any of it
 /// changes, OSDs forget requests that were in flight, and these have to be sent again.
@@ -71,34 +70,6 @@ impl Placement {
     }
 }
 
-impl Scope {
-    /// The raw PG: the pool and the whole hash.
-    pub(crate) fn raw_pg(&self, pool: &PgPool) -> PgId {
-        match self {
-            Scope::Object { pool: id, namespace, key, name } => {
-                let named = if key.is_empty() { name } else { key };
-                PgId::new(*id, pool.hash_key(named, namespace))
-            }
-            Scope::Pg { pgid, .. } => *pgid,
-        }
-    }
-
-    /// The object as backoffs see it; `hash` is that of [`Self::raw_pg`].
-    pub(crate) fn object(&self, snapid: SnapId, hash: u32) -> ObjectId {
-        match self {
-            Scope::Object { pool, namespace, key, name } => ObjectId::with_hash(
-                *pool,
-                namespace.clone(),
-                name.clone(),
-                key.clone(),
-                snapid,
-                hash,
-            ),
-            Scope::Pg { pgid, .. } => ObjectId { pool: pgid.pool, hash, ..ObjectId::MIN },
-        }
-    }
-}
-
 /// Whether writes without `FULL_TRY` or `FULL_FORCE` have to wait until there is room.
 pub(crate) fn is_full(map: &OsdMap, pool: &PgPool) -> bool {
     map.flags & osdmap_flag::FULL != 0 || pool.has_flag(types::pool::flag::FULL)
@@ -115,6 +86,7 @@ pub(crate) fn is_paused(map: &OsdMap, pool: &PgPool, flags: OsdFlags) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scope::Scope;
     use bytes::Bytes;
     use types::rados::osd_state;
     use types::{PoolId, pool};

@@ -9,8 +9,8 @@
 //! that looks only at the second of the two epochs must still send its requests again, so a PG's
 //! entry has a serial number that each change of its placement makes new.
 
-use crate::objecter::Scope;
 use crate::placement::{Placement, is_full, is_paused};
+use crate::scope::Scope;
 use messages::OsdMapMsg;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -19,7 +19,7 @@ mod sessions;
 
 pub use budget::Limits;
 pub use linger::{Handler, Notification, NotifyOutcome, Watch, WatchEvent};
-pub use request::{InFlight, OpOutcome, Request, Scope, requests_json};
+pub use request::{InFlight, OpOutcome, Request, requests_json};
 
 use crate::error::{ClientError, Result};
 use crate::mon::{MonClient, MonEvents};

@@ -1,10 +1,9 @@
 //! The requests in flight.
 
 use super::sessions::Peer;
-use super::{
-    Forget, InFlight, Inner, OP_PRIORITY, OpOutcome, Request, Scope, encode_features, peer_of,
-};
+use super::{Forget, InFlight, Inner, OP_PRIORITY, OpOutcome, Request, encode_features, peer_of};
 use crate::error::{ClientError, Result};
+use crate::scope::Scope;
 use crate::shared_map::{Placed, Route};
 use messages::{OsdOp, OsdOpReply, Payload};
 use msgr::Connection;

@@ -1,11 +1,12 @@
 //! Requests and their answers.
 
 use crate::error::{ClientError, Result};
+use crate::scope::Scope;
 use bytes::Bytes;
 use messages::{Op, OpArgs};
 use serde_json::{Value, json};
 use types::rados::OsdFlags;
-use types::{Epoch, ObjectLocator, OsdId, PgId, PoolId, SnapContext, SnapId, SpgId, Utime};
+use types::{Epoch, OsdId, SnapContext, SnapId, SpgId, Utime};
 
 /// A request that has no answer yet, for diagnosis.
 #[derive(Clone, Debug)]
@@ -52,63 +53,6 @@ pub fn requests_json(epoch: Epoch, all: &[InFlight]) -> Value {
         "osdmap_epoch": epoch.0, "ops": ops.collect::<Vec<_>>(), "linger_ops": none,
         "pool_ops": none, "pool_stat_ops": none, "statfs_ops": none, "command_ops": none,
     })
-}
-
-/// What a request is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// One object.
-    Object {
-        /// Its pool.
-        pool: PoolId,
-        /// Its namespace.
-        namespace: Bytes,
-        /// Its locator key, or empty.
-        key: Bytes,
-        /// Its name.
-        name: Bytes,
-    },
-    /// A placement group.
-    Pg {
-        /// The group that has this hash.
-        pgid: PgId,
-        /// Namespace that a listing is restricted to.
-        namespace: Bytes,
-    },
-}
-
-impl Scope {
-    /// The pool.
-    pub fn pool(&self) -> PoolId {
-        match self {
-            Scope::Object { pool, .. } => *pool,
-            Scope::Pg { pgid, .. } => pgid.pool,
-        }
-    }
-
-    pub(super) fn locator(&self) -> ObjectLocator {
-        match self {
-            Scope::Object { pool, namespace, key, .. } => ObjectLocator {
-                pool: *pool,
-                key: key.clone(),
-                namespace: namespace.clone(),
-                hash: -1,
-            },
-            Scope::Pg { pgid, namespace } => ObjectLocator {
-                pool: pgid.pool,
-                namespace: namespace.clone(),
-                hash: pgid.seed.into(),
-                ..ObjectLocator::default()
-            },
-        }
-    }
-
-    pub(super) fn object_name(&self) -> Bytes {
-        match self {
-            Scope::Object { name, .. } => name.clone(),
-            Scope::Pg { .. } => Bytes::new(),
-        }
-    }
 }
 
 /// A request.
