@@ -1,4 +1,6 @@
-//! Reads specifications, and finds what they are about: pools, and the data of images.
+//! Reads specifications, and finds what they are about: pools, the data of images, and buckets.
+
+mod buckets;
 
 use crate::rbd::image::{self, Image, ImageError};
 use bytes::Bytes;
@@ -7,7 +9,8 @@ use messages::TenantShare;
 use promises::Resolved;
 use promises::spec::{PREFIX, Selector, Spec, fits, read_all};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 use types::PoolId;
 
@@ -20,11 +23,13 @@ const MOST_IMAGES: usize = 4096;
 /// Names and sizes of images are looked at again after so many readings.
 const IMAGES_EVERY: u32 = 5;
 
-/// Finds what specifications mean: pools, images and their sizes. Remembers what images are until
-/// it is time to look again.
+/// Finds what specifications mean: pools, images and their sizes, buckets. Remembers what images
+/// and buckets are until it is time to look again.
 pub struct Resolver {
     rados: Rados,
     images: RefCell<BTreeMap<Selector, Vec<ImagePlace>>>,
+    /// Ids of buckets.
+    buckets: RefCell<BTreeMap<Selector, Vec<Bytes>>>,
     since: Cell<u32>,
     complained: RefCell<Vec<String>>,
 }
@@ -43,6 +48,7 @@ impl Resolver {
         Resolver {
             rados,
             images: RefCell::default(),
+            buckets: RefCell::default(),
             since: Cell::new(0),
             complained: RefCell::default(),
         }
@@ -73,17 +79,56 @@ impl Resolver {
         if self.since.get() >= IMAGES_EVERY {
             self.since.set(0);
             self.images.borrow_mut().clear();
+            self.buckets.borrow_mut().clear();
         }
         self.images.borrow_mut().retain(|s, _| all.contains_key(s));
+        self.buckets.borrow_mut().retain(|s, _| all.contains_key(s));
         // Without a map there are no pools: that would be no promises.
         self.rados.objecter().map().ok_or(ClientError::Timeout("waiting for the map of OSDs"))?;
         self.find_images(all.keys()).await?;
+        self.find_buckets(all.keys()).await?;
         let mut resolved = Vec::new();
         for (selector, spec) in all {
             let Ok(spec) = spec.effective(all) else { continue };
             self.tenants(selector, &spec, &mut resolved);
         }
         Ok(resolved)
+    }
+
+    /// Finds buckets of selectors that have not been looked for.
+    async fn find_buckets(
+        &self,
+        selectors: impl Iterator<Item = &Selector>,
+    ) -> Result<(), ClientError> {
+        let known = |s: &Selector| self.buckets.borrow().contains_key(s);
+        let of_gateway = |s: &&Selector| matches!(s, Selector::Bucket(..) | Selector::User(_));
+        let wanted: Vec<Selector> =
+            selectors.filter(of_gateway).filter(|s| !known(s)).cloned().collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        // Without a zone there are no buckets.
+        let Some(zone) = buckets::Zone::of(&self.rados).await? else { return Ok(()) };
+        let zone = Rc::new(zone);
+        for some in wanted.chunks(AT_A_TIME) {
+            let mut under_way = tokio::task::JoinSet::new();
+            for selector in some.iter().cloned() {
+                let zone = zone.clone();
+                under_way.spawn_local(async move {
+                    let found = match &selector {
+                        Selector::Bucket(tenant, name) => zone.bucket(tenant, name).await,
+                        Selector::User(id) => zone.buckets_of(id).await,
+                        _ => Ok(Vec::new()),
+                    };
+                    (selector, found)
+                });
+            }
+            while let Some(done) = under_way.join_next().await {
+                let Ok((selector, found)) = done else { return Err(ClientError::Shutdown) };
+                self.buckets.borrow_mut().insert(selector, found?);
+            }
+        }
+        Ok(())
     }
 
     /// Finds images of selectors that have not been looked for, several at a time: on a busy
@@ -127,6 +172,21 @@ impl Resolver {
                 whose: TenantShare { client: Some(name.clone()), ..whose },
                 promise,
             }),
+            Selector::Bucket(..) | Selector::User(_) => {
+                let known = self.buckets.borrow();
+                let mut ids = known.get(selector).cloned().unwrap_or_default();
+                if matches!(selector, Selector::User(_)) {
+                    // A bucket's own specification comes first.
+                    let own = |s: &&Selector| matches!(s, Selector::Bucket(..));
+                    let apart: BTreeSet<&Bytes> =
+                        known.iter().filter(|(s, _)| own(s)).flat_map(|(_, ids)| ids).collect();
+                    ids.retain(|id| !apart.contains(id));
+                }
+                if !ids.is_empty() {
+                    let prefix = Some(ids.join(&b","[..]).into());
+                    out.push(Resolved { whose: TenantShare { prefix, ..whose }, promise });
+                }
+            }
             Selector::Pool(pool) => {
                 let Some(pool) = self.pool(pool) else { return };
                 out.push(Resolved { whose: TenantShare { pool: Some(pool), ..whose }, promise });

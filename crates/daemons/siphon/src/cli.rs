@@ -563,8 +563,9 @@ pub enum TopSort {
 
 #[derive(Args)]
 pub struct QosSet {
-    /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE (patterns with * and ? for images), client.NAME
-    /// or @TEMPLATE.
+    /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE (patterns with * and ? for images), client.NAME,
+    /// bucket.NAME, bucket.TENANT/NAME, user.ID (all buckets of a user of gateways for S3) or
+    /// @TEMPLATE.
     pub selector: String,
     /// What is not said is as in this template.
     #[arg(long, value_name = "TEMPLATE")]

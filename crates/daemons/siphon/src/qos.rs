@@ -159,7 +159,9 @@ impl Cluster {
             self.rados.objecter().wait_latest().await?;
             match Resolver::new(self.rados.clone()).resolve(all).await {
                 Ok(found) => {
-                    let images = found.into_iter().filter(|r| r.whose.prefix.is_some());
+                    let images = found
+                        .into_iter()
+                        .filter(|r| r.whose.prefix.is_some() && r.whose.pool.is_some());
                     promised.extend(images.map(|r| (r.whose.name, r.promise.floors[0] / 1000)));
                 }
                 Err(e) => eprintln!(

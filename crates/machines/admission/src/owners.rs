@@ -2,8 +2,9 @@
 //!
 //! Objects with the same key in the same pool and namespace have the same owner: an image, a
 //! subvolume, a bucket. A key of the names of an owner's data is what [`messages::TenantShare`] and
-//! [`messages::ImageData`] have as `prefix`. The rules of RBD are there from the beginning; others
-//! join with [`Owners::add`].
+//! [`messages::ImageData`] have as `prefix`. A tenant of no pool has ids of buckets there, with
+//! commas between them. The rules of RBD and of RGW are there from the beginning; others join with
+//! [`Owners::add`].
 //!
 //! Looking an object up compares the beginnings of names, and allocates nothing.
 
@@ -45,6 +46,14 @@ pub enum Part {
     Behind(&'static [u8], u8),
     /// Nothing: all objects of the namespace have one owner.
     Nothing,
+    /// The id of a bucket behind the rule's beginning, with this byte or, if it may end there, the
+    /// name's end after it.
+    BucketId {
+        /// What follows the id.
+        before: u8,
+        /// The id may be the end of the name.
+        ends: bool,
+    },
 }
 
 /// One rule. It fits objects of its pool and namespaces with names that begin as it says, if they
@@ -119,8 +128,36 @@ impl Rule {
                 Some(Key::Made(key))
             }
             Part::Nothing => Some(Key::Name(b"")),
+            Part::BucketId { before, ends } => {
+                let length = bucket_id(rest)?;
+                let fits = match rest.get(length) {
+                    Some(byte) => byte == before,
+                    None => *ends,
+                };
+                rest.get(..length).filter(|_| fits).map(Key::Name)
+            }
         }
     }
+}
+
+/// The length of the id of a bucket that begins a name: `ZONE.GATEWAY.NUMBER`, a UUID and two
+/// decimal numbers (Ceph: `RGWRados::create_bucket_id`).
+fn bucket_id(name: &[u8]) -> Option<usize> {
+    const UUID_BYTES: usize = 36;
+    // Most names are of something else: they are told by one byte.
+    if name.get(UUID_BYTES) != Some(&b'.') {
+        return None;
+    }
+    let uuid = name[..UUID_BYTES].iter().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    });
+    let digits = |from: usize| {
+        let count = name.get(from..)?.iter().take_while(|b| b.is_ascii_digit()).count();
+        (count > 0).then_some(from + count)
+    };
+    let gateway = digits(UUID_BYTES + 1).filter(|_| uuid)?;
+    digits(gateway + 1).filter(|_| name.get(gateway) == Some(&b'.'))
 }
 
 /// The table.
@@ -131,10 +168,16 @@ pub struct Owners(Vec<Rule>);
 const RBD_DATA: &[u8] = b"rbd_data.";
 
 impl Default for Owners {
-    /// The rules of RBD. Data objects are called `rbd_data.ID.NUMBER`, with a pool before the id if
-    /// the data has a pool of its own. Objects that tell of an image end with its id, and those of
-    /// a snapshot of its object map with that behind it (Ceph: `RBD_HEADER_PREFIX`,
+    /// The rules of RBD and RGW.
+    ///
+    /// Data objects of images are called `rbd_data.ID.NUMBER`, with a pool before the id if the
+    /// data has a pool of its own. Objects that tell of an image end with its id, and those of a
+    /// snapshot of its object map with that behind it (Ceph: `RBD_HEADER_PREFIX`,
     /// `RBD_OBJECT_MAP_PREFIX` of `include/rbd_types.h`); they are found for data in the same pool.
+    ///
+    /// The rules of RGW: objects of a bucket are called `MARKER_KEY`, those of its index
+    /// `.dir.ID[.GENERATION][.SHARD]`. Marker and id are the same until the bucket is resharded.
+    /// Work with the index is work with the bucket: lists and deletes are little else.
     fn default() -> Self {
         let rule = |begins: &'static [u8], role, key| Rule {
             kind: Kind::Image,
@@ -145,10 +188,16 @@ impl Default for Owners {
             key,
         };
         let about = Part::Behind(RBD_DATA, b'.');
+        let bucket = |begins, before, ends| Rule {
+            kind: Kind::Bucket,
+            ..rule(begins, Role::Data, Part::BucketId { before, ends })
+        };
         Owners(vec![
             rule(RBD_DATA, Role::Data, Part::BeforeLast(b'.')),
             rule(b"rbd_header.", Role::About, about.clone()),
             rule(b"rbd_object_map.", Role::About, about),
+            bucket(b".dir.", b'.', true),
+            bucket(b"", b'_', false),
         ])
     }
 }
@@ -213,7 +262,42 @@ mod tests {
     }
 
     #[test]
-    fn buckets_and_subvolumes_join() {
+    fn buckets_are_recognised() {
+        let owners = Owners::default();
+        let id = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9.4123.17";
+        let found = |name: String| {
+            let owner = owners.of(PoolId(1), b"", name.as_bytes())?;
+            let key = String::from_utf8_lossy(&owner.key).into_owned();
+            Some((owner.kind, owner.role, key))
+        };
+        let bucket = Some((Kind::Bucket, Role::Data, id.to_owned()));
+        for name in [
+            format!("{id}_key"),
+            format!("{id}_"),
+            format!("{id}__shadow_.x_1"),
+            format!(".dir.{id}"),
+            format!(".dir.{id}.0"),
+            format!(".dir.{id}.2.10"),
+        ] {
+            assert_eq!(found(name.clone()), bucket, "{name}");
+        }
+        for name in [
+            id.to_owned(),
+            format!("{id}.1_key"),
+            format!("x{id}_key"),
+            format!("{}_key", id.replace('-', ".")),
+            format!("{}_key", id.replace(".17", ".")),
+            format!("{}_key", id.replace(".17", "")),
+            format!(".dir.{id}_1"),
+            ".dir.x.1.2.3".to_owned(),
+            format!(".bucket.meta.b:{id}"),
+        ] {
+            assert_eq!(found(name.clone()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn others_join() {
         let mut owners = Owners::default();
         let bucket = |begins: &'static [u8], role, key| Rule {
             kind: Kind::Bucket,

@@ -1,9 +1,9 @@
 //! For whom requests are: the tenants of this OSD, and what they are promised.
 //!
-//! A request belongs to the tenant of the most special specification that fits it: of its image, of
-//! its client, of its namespace, of its pool. If none fits, `osd_qos_tenant` says what counts as
-//! one tenant. The table is found by slices of the request; only the first operation of a tenant
-//! allocates.
+//! A request belongs to the tenant of the most special specification that fits it: of its image or
+//! bucket, of its client, of its namespace, of its pool. If none fits, `osd_qos_tenant` says what
+//! counts as one tenant. The table is found by slices of the request; only the first operation of a
+//! tenant allocates.
 //!
 //! Specifications come from the manager with this OSD's part of their rates
 //! ([`Tenants::take_shares`]), and it is told what their tenants are asked for
@@ -12,7 +12,7 @@
 use crate::asked::Asked;
 use crate::legs::{Leg, Spent, Times};
 use crate::limited::{Gate, Limited, Part, SILENCE_NANOS, own_part};
-use crate::owners::{Owners, Role};
+use crate::owners::{Kind, Owners, Role};
 use crate::request::{Held, Request};
 use crate::waits::Waits;
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub enum TenantBy {
     /// A pool, or a namespace of it.
     #[default]
     Pool,
-    /// An owner of objects (an image, say); what has no owner, as for a pool.
+    /// An owner of objects (an image or a bucket); what has no owner, as for a pool.
     Image,
     /// A client, by the name that it has a key for.
     Client,
@@ -221,6 +221,7 @@ impl Spec {
 /// By what specifications are found.
 #[derive(Default)]
 struct Index {
+    buckets: FxHashMap<Bytes, usize>,
     images: FxHashMap<(PoolId, Bytes), FxHashMap<Bytes, usize>>,
     clients: FxHashMap<String, usize>,
     namespaces: FxHashMap<PoolId, FxHashMap<Bytes, usize>>,
@@ -243,6 +244,11 @@ impl Index {
             (None, None, None, Some(client)) => {
                 self.clients.insert(client.clone(), at);
             }
+            // Of no pool: ids of buckets, the same in all pools, with commas between them.
+            (None, None, Some(ids), None) => {
+                let ids = ids.split(|b| *b == b',').filter(|id| !id.is_empty());
+                self.buckets.extend(ids.map(|id| (Bytes::copy_from_slice(id), at)));
+            }
             // Another combination is of a later release; nothing belongs to it here.
             _ => {}
         }
@@ -250,6 +256,13 @@ impl Index {
 
     fn find<R: Request>(&self, op: &R, owners: &Owners) -> Option<usize> {
         let (pool, namespace) = (op.pool(), op.namespace());
+        let bucket = || {
+            if self.buckets.is_empty() {
+                return None;
+            }
+            let owner = owners.of(pool, namespace, op.object())?;
+            self.buckets.get(&owner.key[..]).filter(|_| owner.kind == Kind::Bucket)
+        };
         let image = || {
             if self.images.is_empty() {
                 return None;
@@ -259,7 +272,12 @@ impl Index {
         };
         let client = || self.clients.get(op.entity()).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
-        image().or_else(client).or_else(namespace).or_else(|| self.pools.get(&pool)).copied()
+        bucket()
+            .or_else(image)
+            .or_else(client)
+            .or_else(namespace)
+            .or_else(|| self.pools.get(&pool))
+            .copied()
     }
 }
 

@@ -268,3 +268,63 @@ fn a_header_is_its_images_and_does_not_wait_for_a_ceiling() {
         .collect();
     assert_eq!(tenants, [("image", 53)]);
 }
+
+/// A bucket is found by its id in any pool, and a user's buckets are one tenant. Work with an index
+/// counts for the ceiling: lists and deletes are little else.
+#[test]
+fn buckets_and_users_are_tenants() {
+    const DATA: &str = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9.41.1_key";
+    const INDEX: &str = ".dir.0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9.41.1.7";
+    const SECOND: &str = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9.41.2_key";
+    const THIRD: &str = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9.41.3_key";
+    let ids = |of: &[u32]| {
+        let ids: Vec<String> =
+            of.iter().map(|n| format!("0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9.41.{n}")).collect();
+        ids.join(",").into()
+    };
+    let start = Instant::now();
+    let mut q = OsdQueue::starting(&Config::new(), start);
+    let rate = |n: u64| ShareOfRate { each_second: n, part: n, ..ShareOfRate::default() };
+    let share = |number, name: &str, of: &[u32], ceiling| TenantShare {
+        number: messages::TenantNumber(number),
+        name: name.into(),
+        prefix: Some(ids(of)),
+        weight: 1,
+        osds: 1,
+        ceilings: (0..6).map(|i| rate(if i == 0 { ceiling } else { 0 })).collect(),
+        ..TenantShare::default()
+    };
+    let tenants = vec![share(1, "bucket.b", &[1], 1000), share(2, "user.ann", &[2, 3], 0)];
+    let parts = tenants
+        .iter()
+        .map(|t| TenantPart { number: t.number, ops: u32::MAX, bytes: u32::MAX, floor: 0 })
+        .collect();
+    q.take_shares(QosShares { tenants, all_tenants: true, parts, ..QosShares::default() }, start);
+    for tid in 0..20 {
+        q.enqueue(Work::Client(request(2, "", INDEX, A, tid)), start);
+    }
+    q.enqueue(Work::Client(request(1, "", DATA, A, 20)), start);
+    q.enqueue(Work::Client(request(1, "", SECOND, A, 21)), start);
+    q.enqueue(Work::Client(request(1, "", THIRD, A, 22)), start);
+    q.enqueue(Work::Client(request(1, "", "other_key", A, 23)), start);
+    let mut begun = Vec::new();
+    while let Next::Work(Work::Client(op), _) = q.dequeue(start) {
+        begun.push(op.tid);
+    }
+    assert!(begun.iter().filter(|tid| **tid <= 20).count() < 3, "{begun:?}");
+    assert_eq!(begun.iter().filter(|tid| **tid > 20).count(), 3, "{begun:?}");
+    let seen = |q: &OsdQueue<PlainRequest>| -> BTreeMap<String, u64> {
+        let dump = q.dump(&pool_name);
+        let row = |t: &serde_json::Value| {
+            (t["tenant"].as_str().unwrap().to_owned(), t["offered"].as_u64().unwrap())
+        };
+        dump["tenants"].as_array().unwrap().iter().map(row).collect()
+    };
+    let rows = |rows: &[(&str, u64)]| rows.iter().map(|(n, c)| ((*n).to_owned(), *c)).collect();
+    assert_eq!(seen(&q), rows(&[("bucket.b", 21), ("user.ann", 2), ("pool-1", 1)]));
+    // The user has one bucket less: what comes for it is its pool's.
+    let fewer = vec![share(2, "user.ann", &[2], 0)];
+    q.take_shares(QosShares { tenants: fewer, ..QosShares::default() }, start);
+    q.enqueue(Work::Client(request(1, "", THIRD, A, 24)), start);
+    assert_eq!(seen(&q)["pool-1"], 2);
+}

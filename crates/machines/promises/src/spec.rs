@@ -9,6 +9,8 @@
 //! | `POOL/NAMESPACE` | a namespace |
 //! | `POOL/NAMESPACE/IMAGE` | images that a pattern with `*` or `?` fits, each a tenant; `NAMESPACE` may be empty |
 //! | `client.NAME` | a client, whatever it uses |
+//! | `bucket.NAME`, `bucket.TENANT/NAME` | a bucket of gateways for S3, with its index |
+//! | `user.ID`, `user.TENANT$ID` | the buckets that a user of gateways owns, together |
 //! | `@NAME` | none: a template for `like` |
 
 use qos::{Limits, Rate, TenantSpec};
@@ -25,7 +27,9 @@ pub const MOST_WEIGHT: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The selector.
-    #[error("'{0}' is none of POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE, client.NAME, @TEMPLATE")]
+    #[error(
+        "'{0}' is none of POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE, client.NAME, bucket.[TENANT/]NAME, user.ID, @TEMPLATE"
+    )]
     Selector(String),
     /// The JSON.
     #[error("it cannot be read: {0}")]
@@ -45,6 +49,10 @@ pub enum Selector {
     Template(String),
     /// A client, with `client.`.
     Client(String),
+    /// A bucket: the tenant, which may be empty, and the name there.
+    Bucket(String, String),
+    /// The buckets that a user of gateways owns: the user's id, with its tenant.
+    User(String),
     /// A pool.
     Pool(String),
     /// A pool and a namespace of it.
@@ -68,6 +76,9 @@ impl Selector {
             [one] if one.strip_prefix("client.").is_some_and(|n| !n.is_empty()) => {
                 Ok(Selector::Client(own(one)))
             }
+            [first, ..] if first.starts_with(BUCKET) || first.starts_with(USER) => {
+                Selector::of_gateway(&parts).ok_or_else(bad)
+            }
             [pool] if !pool.is_empty() && !pool.starts_with('@') => Ok(Selector::Pool(own(pool))),
             [pool, namespace] if !pool.is_empty() && !namespace.is_empty() => {
                 Ok(Selector::Namespace(own(pool), own(namespace)))
@@ -78,13 +89,34 @@ impl Selector {
             _ => Err(bad()),
         }
     }
+
+    fn of_gateway(parts: &[&str]) -> Option<Self> {
+        let (first, rest) = parts.split_first()?;
+        match (first.strip_prefix(BUCKET), first.strip_prefix(USER), rest) {
+            (Some(name), _, []) if !name.is_empty() => {
+                Some(Selector::Bucket(String::new(), name.to_owned()))
+            }
+            (Some(tenant), _, [name]) if !tenant.is_empty() && !name.is_empty() => {
+                Some(Selector::Bucket(tenant.to_owned(), (*name).to_owned()))
+            }
+            (_, Some(user), []) if !user.is_empty() => Some(Selector::User(user.to_owned())),
+            _ => None,
+        }
+    }
 }
+
+/// How selectors of buckets and of users of gateways begin.
+const BUCKET: &str = "bucket.";
+const USER: &str = "user.";
 
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Selector::Template(name) => write!(f, "@{name}"),
             Selector::Client(name) => f.write_str(name),
+            Selector::Bucket(tenant, name) if tenant.is_empty() => write!(f, "{BUCKET}{name}"),
+            Selector::Bucket(tenant, name) => write!(f, "{BUCKET}{tenant}/{name}"),
+            Selector::User(id) => write!(f, "{USER}{id}"),
             Selector::Pool(pool) => f.write_str(pool),
             Selector::Namespace(pool, namespace) => write!(f, "{pool}/{namespace}"),
             Selector::Image(pool, namespace, image) => write!(f, "{pool}/{namespace}/{image}"),
@@ -291,8 +323,22 @@ mod tests {
 
     #[test]
     fn selectors() {
-        for text in ["a", "a/b", "a/b/c", "a//c*", "client.x", "@gold"] {
+        for text in [
+            "a",
+            "a/b",
+            "a/b/c",
+            "a//c*",
+            "client.x",
+            "@gold",
+            "bucket.b.c",
+            "bucket.t/b",
+            "user.ann",
+            "user.t$ann",
+        ] {
             assert_eq!(Selector::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["bucket.", "bucket./b", "bucket.t/", "bucket.t/b/c", "user.", "user.a/b"] {
+            assert!(Selector::parse(text).is_err(), "{text:?}");
         }
         for text in ["", "/", "a/", "a//", "/b", "@", "client.", "a/b/c/d", "a b", "a\n"] {
             let parsed = Selector::parse(text);
