@@ -3,17 +3,15 @@
 use types::compat_set::CompatSet;
 use types::fsmap::MdsState;
 
-/// Number of the feature that says that changes may be in a log that only this server reads. It is
-/// in the map of a file system from the moment on at which the server has a rank of it, so that the
-/// monitors give the rank to no server that would miss these changes.
-pub const LOG_FEATURE: u64 = 62;
-
-/// What the server can read and write.
+/// What the server can read and write. The feature of its log is in the map of a file system from
+/// the moment on at which the server has a rank of it, so that the monitors give the rank to no
+/// server that would miss changes in the log.
 pub fn compat() -> CompatSet {
     let mut set = types::fsmap::default_compat();
     // Stock servers bring it into the map. Inodes that have such data are refused one by one.
     set.incompat.names.insert(7, "mds uses inline data".to_owned());
-    set.incompat.names.insert(LOG_FEATURE, "siphon log".to_owned());
+    let (number, name) = types::fsmap::LOG_FEATURE;
+    set.incompat.names.insert(number, name.to_owned());
     set
 }
 

@@ -9,7 +9,7 @@ use conf::Config;
 use messages::MdsBeacon;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use types::fsmap::{Filesystem, FsMap, MdsInfo, MdsState, Rank, flag};
+use types::fsmap::{Filesystem, FsMap, MdsInfo, MdsState, Rank, flag, has_own_log};
 use types::log::LogPriority;
 use types::{AddrType, EntityAddr, EntityAddrVec, Epoch};
 
@@ -305,6 +305,9 @@ impl<'a> Edit<'a> {
         let ranks = fs.map.ranks_in.len() as i32;
         if ranks < fs.map.max_mds && !fs.map.has(flag::NOT_JOINABLE) {
             let Some(rank) = (0..=ranks).find(|r| !fs.map.ranks_in.contains(r)) else { return };
+            if rank > 0 && has_own_log(&fs.map.compat) {
+                return;
+            }
             let Some(next) = self.replacement(id, rank) else { return };
             let name = fs.map.fs_name.clone();
             self.info(format!(
@@ -343,7 +346,7 @@ impl<'a> Edit<'a> {
             && fs.map.is_resizeable()
             && fs.map.has(flag::ALLOW_STANDBY_REPLAY)
             && let Some(rank) = fs.map.ranks_in.iter().copied().find(|r| fs.map.is_followable(*r))
-            && let Some(gid) = standby(&self.map, fs).map(|i| i.gid)
+            && let Some(gid) = standby(&self.map, fs, rank).map(|i| i.gid)
         {
             self.follow(gid, id, rank);
         }
@@ -369,12 +372,12 @@ pub fn replacement(map: &FsMap, id: i32, rank: Rank) -> Option<MdsInfo> {
     if let Some(follower) = fs.map.follower(rank) {
         return (!follower.is_frozen()).then(|| follower.clone());
     }
-    standby(map, fs).cloned()
+    standby(map, fs, rank).cloned()
 }
 
 /// The daemon that waits and suits a file system best: one that prefers it, else one without a
 /// preference, else any.
-fn standby<'a>(map: &'a FsMap, fs: &Filesystem) -> Option<&'a MdsInfo> {
+fn standby<'a>(map: &'a FsMap, fs: &Filesystem, rank: Rank) -> Option<&'a MdsInfo> {
     // What a daemon brings with it may enter the map only while it is the only rank.
     let upgradeable = fs.map.ranks_in.iter().all(|r| *r == 0);
     let suits = |i: &&MdsInfo| {
@@ -382,6 +385,7 @@ fn standby<'a>(map: &'a FsMap, fs: &Filesystem) -> Option<&'a MdsInfo> {
             && !i.is_frozen()
             && i.compat.writeable(&fs.map.compat)
             && (upgradeable || fs.map.compat.writeable(&i.compat))
+            && (rank == 0 || !has_own_log(&i.compat))
     };
     map.standby_daemons.values().filter(suits).min_by_key(|i| match i.join_fscid {
         id if id == fs.id => 0,
@@ -600,7 +604,7 @@ impl Edit<'_> {
             }
             let better = fs.map.mds_info.values().find_map(|info| {
                 let next = match info.state {
-                    MdsState::STANDBY_REPLAY => standby(&self.map, fs).cloned(),
+                    MdsState::STANDBY_REPLAY => standby(&self.map, fs, info.rank).cloned(),
                     _ => self.replacement(id, info.rank),
                 }?;
                 let rank_of = |join: i32| match join {
@@ -637,6 +641,7 @@ mod tests {
     use auth::{CryptoKey, Keyring};
     use messages::Paxos;
     use types::Utime;
+    use types::compat_set::CompatSet;
 
     fn fresh() -> (Pending, Config) {
         let addrs = EntityAddrVec::one(EntityAddr::msgr2("127.0.0.1:3300".parse().unwrap(), 0));
@@ -668,6 +673,10 @@ mod tests {
         }
 
         fn say(&mut self, name: &str, gid: u64, state: MdsState) -> Reply {
+            self.say_as(name, gid, state, types::fsmap::default_compat())
+        }
+
+        fn say_as(&mut self, name: &str, gid: u64, state: MdsState, compat: CompatSet) -> Reply {
             self.seq += 1;
             let has = epoch_of(&self.p.state().fs, gid).unwrap_or_default();
             let b = MdsBeacon {
@@ -676,7 +685,7 @@ mod tests {
                 name: name.into(),
                 state: state.0,
                 seq: self.seq,
-                compat: types::fsmap::default_compat(),
+                compat,
                 ..MdsBeacon::default()
             };
             let addr = EntityAddr::msgr2(([127, 0, 0, 1], 6800 + gid as u16).into(), gid as u32);
@@ -689,6 +698,13 @@ mod tests {
             e.settle();
             e.finish();
             id
+        }
+
+        fn max_mds(&mut self, id: i32, n: i32) {
+            let mut e = Edit::new(&mut self.p, &self.conf);
+            e.fs(id).unwrap().map.max_mds = n;
+            e.settle();
+            e.finish();
         }
 
         fn state_of(&self, gid: u64) -> Option<(MdsState, Rank)> {
@@ -780,22 +796,40 @@ mod tests {
         }
         let id = w.make("cephfs");
         w.say("m10", 10, MdsState::ACTIVE);
-        let set = |w: &mut World, n| {
-            let mut e = Edit::new(&mut w.p, &w.conf);
-            e.fs(id).unwrap().map.max_mds = n;
-            e.settle();
-            e.finish();
-        };
-        set(&mut w, 2);
+        w.max_mds(id, 2);
         assert_eq!(w.state_of(11), Some((MdsState::CREATING, 1)));
         w.say("m11", 11, MdsState::ACTIVE);
-        set(&mut w, 1);
+        w.max_mds(id, 1);
         assert_eq!(w.state_of(11), Some((MdsState::STOPPING, 1)));
         assert_eq!(w.say("m11", 11, MdsState::STOPPED), Reply::NotInMap);
         let map = &w.p.state().fs.filesystems[&id].map;
         assert_eq!((map.ranks_in.len(), map.stopped.len()), (1, 1));
-        set(&mut w, 2);
+        w.max_mds(id, 2);
         assert_eq!(w.state_of(12), Some((MdsState::STARTING, 1)));
+    }
+
+    #[test]
+    fn a_server_with_a_log_of_its_own_has_the_first_rank_alone() {
+        let mut own = types::fsmap::default_compat();
+        own.incompat.names.insert(types::fsmap::LOG_FEATURE.0, "siphon log".into());
+        let mut w = World::new();
+        w.say_as("stock", 10, MdsState::BOOT, types::fsmap::default_compat());
+        let id = w.make("cephfs");
+        w.say("stock", 10, MdsState::ACTIVE);
+        w.say_as("own", 11, MdsState::BOOT, own.clone());
+        w.max_mds(id, 2);
+        assert_eq!(w.state_of(11), Some((MdsState::STANDBY, -1)), "beside a stock server");
+
+        let mut w = World::new();
+        w.say_as("own", 10, MdsState::BOOT, own.clone());
+        let id = w.make("cephfs");
+        w.say_as("own", 10, MdsState::ACTIVE, own.clone());
+        assert_eq!(w.state_of(10), Some((MdsState::ACTIVE, 0)));
+        w.say_as("other", 11, MdsState::BOOT, own);
+        w.say_as("stock", 12, MdsState::BOOT, types::fsmap::default_compat());
+        w.max_mds(id, 2);
+        assert_eq!(w.state_of(11), Some((MdsState::STANDBY, -1)), "beside its like");
+        assert_eq!(w.state_of(12), Some((MdsState::STANDBY, -1)), "beside a server with a log");
     }
 
     #[test]

@@ -161,6 +161,8 @@ impl Inner {
                         tracing::warn!(?leader, "not the leader any more");
                         Err(NotCommitted)
                     }
+                    // The log ends with the monitor, maybe while a batch is under way.
+                    Err(_) if self.stopping.get() => Err(NotCommitted),
                     Err(e) => {
                         tracing::error!("{e}");
                         Err(NotCommitted)

@@ -17,6 +17,15 @@ pub use features::{CLIENT_FEATURE_MAX, ClientFeatures, client_feature, client_fe
 pub use info::{MdsInfo, MdsState, Rank};
 pub use mdsmap::{MdsMap, flag};
 
+/// The incompatible feature of a file system that may have changes in a log which only Siphon's
+/// server reads. That server serves one rank.
+pub const LOG_FEATURE: (u64, &str) = (62, "siphon log");
+
+/// Whether a daemon or a file system has [`LOG_FEATURE`].
+pub fn has_own_log(compat: &CompatSet) -> bool {
+    compat.incompat.names.contains_key(&LOG_FEATURE.0)
+}
+
 /// The compatibility set of new file systems (Ceph: `MDSMap::get_compat_set_default`).
 pub fn default_compat() -> CompatSet {
     let incompat = FeatureSet::new(&[

@@ -6,7 +6,7 @@ use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use types::errno::Errno;
 use types::fsmap::{
-    CLIENT_FEATURE_MAX, MdsMap, MdsState, client_feature, client_feature_name, flag,
+    CLIENT_FEATURE_MAX, MdsMap, MdsState, client_feature, client_feature_name, flag, has_own_log,
 };
 
 /// The most ranks (Ceph: `MAX_MDS`).
@@ -30,6 +30,12 @@ pub(super) fn set(c: &mut Write<'_>) -> Answer {
     let fs = c.pending.state().fs.clone();
     let fs = named(&fs, c.args.req("fs_name"))?;
     let (var, val) = (c.args.req("var").to_owned(), c.args.req("val").to_owned());
+    if var == "max_mds" && val != "1" && has_own_log(&fs.map.compat) {
+        return Err(Refusal::unsupported(format!(
+            "max_mds of {} is 1: `siphon mds` serves one rank; stock ceph-mds serves more",
+            fs.map.fs_name
+        )));
+    }
     let (change, text) = match var.as_str() {
         "max_mds"
         | "max_file_size"
