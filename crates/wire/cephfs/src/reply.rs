@@ -5,7 +5,7 @@ use crate::ids::{Frag, FragTree, Ino};
 use crate::layout::{DirLayout, FileLayout};
 use crate::stats::Quota;
 use bytes::{Bytes, BytesMut};
-use denc::{Decode, DecodeError, Encode, Features, Reader, Result, envelope};
+use denc::{Decode, Encode, Features, Reader, Result, envelope};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{IntervalSet, SnapId, Utime};
@@ -451,41 +451,4 @@ impl FileLock {
     pub const EXCL: u8 = 2;
     /// No lock.
     pub const UNLOCK: u8 = 4;
-}
-
-/// The locks of one kind that a client claims when it reconnects (Ceph: `ceph_lock_state_t`,
-/// `mds/flock.h`; plain): two follow each other, `fcntl` and `flock`.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct LockState {
-    /// Locks by first byte.
-    pub held: Vec<FileLock>,
-    /// How many each client has.
-    pub counts: BTreeMap<i64, u32>,
-}
-
-impl Encode for LockState {
-    fn encode(&self, out: &mut BytesMut, f: Features) {
-        (self.held.len() as u32).encode(out, f);
-        for lock in &self.held {
-            lock.start.encode(out, f);
-            lock.encode(out, f);
-        }
-        self.counts.encode(out, f);
-    }
-}
-
-impl Decode for LockState {
-    fn decode(r: &mut Reader) -> Result<Self> {
-        let count = r.count("file locks", 49)?;
-        let mut held = Vec::with_capacity(count);
-        for _ in 0..count {
-            let start: u64 = r.get()?;
-            let lock: FileLock = r.get()?;
-            if lock.start != start {
-                return Err(DecodeError::Invalid { what: "key of a file lock", found: start });
-            }
-            held.push(lock);
-        }
-        Ok(LockState { held, counts: r.get()? })
-    }
 }

@@ -167,7 +167,8 @@ pub struct CapReconnect {
     pub pathbase: Ino,
     /// The snapshot up to which data is flushed.
     pub snap_follows: SnapId,
-    /// File locks: `fcntl`, then `flock`, each a [`cephfs::reply::LockState`]; empty if none.
+    /// File locks: of `fcntl`, then of `flock`, a number and as many [`cephfs::reply::FileLock`]s
+    /// (16.2, `client/Client.cc`, `_encode_filelocks`); empty if there are none.
     pub flock: Bytes,
 }
 

@@ -162,7 +162,8 @@ pub struct TenantShare {
     pub pool: Option<PoolId>,
     /// The namespace.
     pub namespace: Option<Bytes>,
-    /// The image's prefix of data objects.
+    /// Of an image, the prefix of its data objects. Of buckets, which have no pool here, their ids
+    /// with commas between them.
     pub prefix: Option<Bytes>,
     /// The client, as `client.NAME`.
     pub client: Option<String>,
