@@ -3,12 +3,14 @@
 use crate::collections::coll_of;
 use crate::core_test::{Cluster, POOL, run};
 use crate::map::ClusterMap;
+use admission::OsdQueue;
 use bytes::Bytes;
 use messages::{Op, OpArgs};
 use objops::OpCode;
 use objops::code::on_extent;
 use pg::{MapView, PgConf};
 use std::collections::BTreeMap;
+use std::time::Instant;
 use store::Key;
 use types::{Errno, ObjectId, OsdId, PgId, SnapContext, SnapId, SpgId};
 
@@ -299,6 +301,50 @@ fn changes_under_way_together_read_a_stripe_once() {
             core.hosts().iter().map(|h| h.stripes.borrow().bytes()).sum::<u64>()
         };
         assert_eq!(c.cores.iter().map(|core| kept(core)).sum::<u64>(), 0);
+    });
+}
+
+/// Shards that an OSD reads and writes for operations that others lead are paid by the tenant.
+#[test]
+fn the_tenant_pays_for_its_shards() {
+    run(async || {
+        let mut c = Cluster::with_queue(|| {
+            Box::new(OsdQueue::starting(&conf::Config::new(), Instant::now()))
+        });
+        c.map.coded = true;
+        c.publish();
+        c.settle().await;
+        let seen = |c: &Cluster| -> Vec<(u64, u64, f64)> {
+            let dumps = c.cores.iter().map(|core| core.with_queue(|q| q.dump(&|_| None)));
+            let of = |d: serde_json::Value| {
+                let pool = POOL.0.to_string();
+                let all = d["tenants"].as_array().unwrap().clone();
+                let t = all.into_iter().find(|t| t["tenant"] == pool[..]).unwrap_or_default();
+                let n = |name| t[name].as_u64().unwrap_or(0);
+                (n("parts"), n("parts_bytes"), t["served_cost"].as_f64().unwrap_or(0.0))
+            };
+            dumps.map(of).collect()
+        };
+        let acting =
+            c.map.mapping(c.map.fold(PgId { pool: POOL, seed: hash_of("a") }).unwrap()).acting;
+        let at = |shard: usize| acting[shard].osd.0 as usize;
+        // A stripe: each of the other two OSDs writes a block.
+        write(&mut c, "a", 0, bytes(8192, 1)).await;
+        let written = seen(&c);
+        assert_eq!((written[at(0)].0, written[at(1)].0, written[at(2)].0), (0, 1, 1));
+        assert_eq!((written[at(1)].1, written[at(2)].1), (4096, 4096));
+        assert!(written.iter().all(|(.., cost)| *cost > 0.0), "{written:?}");
+        // A read of the block of the second shard.
+        read_at(&mut c, "a", 4096, 4096).await;
+        let read = seen(&c);
+        assert_eq!((read[at(1)].0, read[at(1)].1), (2, 8192));
+        assert!(read[at(1)].2 > written[at(1)].2, "{read:?}");
+        assert_eq!(read[at(2)], written[at(2)]);
+        // A part of the first block: the second shard is read for its parity.
+        write(&mut c, "a", 0, bytes(100, 3)).await;
+        let changed = seen(&c);
+        assert_eq!((changed[at(1)].0, changed[at(1)].1), (3, 8192 + 100));
+        assert_eq!((changed[at(2)].0, changed[at(2)].1), (2, 4096 + 100));
     });
 }
 

@@ -222,6 +222,9 @@ impl ReplySink for Sink {
             let _ = tx.send(reply);
         }
     }
+    fn entity(&self) -> &str {
+        "client.test"
+    }
 }
 
 /// A client that may only read.

@@ -21,6 +21,7 @@ use crate::scrubs::Scan;
 use crate::tracker::Stage;
 use crate::trims::{Pace, Trimmer};
 use crate::waits::{Reason, Waiter, Waits};
+use admission::Request as _;
 use admission::work::{Background, Kind, ReadObject, Rebuild, Work};
 use bytes::Bytes;
 use client::wall_clock;
@@ -442,6 +443,10 @@ impl PgHost {
                 };
                 if self.is_coded() {
                     let change = ShardChange::from_wire(ops, data).map_err(|e| unreadable(&e))?;
+                    if let Some((oid, _)) = change.before.first() {
+                        let bytes = change.txn.bytes_written();
+                        self.charge_part(&change.payer, oid, qos::Access::Write, bytes);
+                    }
                     count();
                     return Ok(change.into_store(coll, t, keep_undo, snaps));
                 }
@@ -581,7 +586,11 @@ impl PgHost {
                     }
                 };
                 self.count_change(&cut);
-                let payloads = self.payloads(&cut);
+                let payer = match &completion {
+                    Completion::Client { op, .. } => op.entity(),
+                    _ => "",
+                };
+                let payloads = self.payloads(&mut cut, payer);
                 let own = cut.shards.remove(&self.own_shard()).unwrap_or_default();
                 st = self.st.borrow_mut();
                 (Own::Shard(own), payloads)

@@ -1,6 +1,7 @@
 //! Changes in erasure-coded pools: what each shard is told, and what undoes it.
 
 use crate::host::PgHost;
+use admission::Payer;
 use bytes::Bytes;
 use ec::{Code, Layout, Recipes, Shard, ShardExtents, ShardSet, Sources, Stripe, Stripes};
 use objops::coded::{
@@ -10,6 +11,7 @@ use objops::object::{ObjectInfo, decode_attr};
 use objops::txn::Mutations;
 use objops::{OI_ATTR, ObjectReader};
 use pg::{NewEntry, Payload, Payloads, PoolKind};
+use qos::Access;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -114,6 +116,7 @@ impl PgHost {
         self: &Rc<Self>,
         txn: &Mutations,
         also: &[&ObjectId],
+        payer: &str,
     ) -> Result<Gathered, Errno> {
         let mut gathered = Gathered::default();
         if !self.is_coded() {
@@ -159,7 +162,7 @@ impl PgHost {
         for (oid, ranges) in by_object {
             let Some(before) = gathered.find(&oid) else { return Err(Errno::EIO) };
             let known = gathered.stripes.get(&oid).cloned().unwrap_or_default();
-            let read = self.read_ranges(&oid, &before, &ranges, &known).await?;
+            let read = self.read_ranges(&oid, &before, &ranges, &known, payer).await?;
             for (range, bytes) in ranges.iter().zip(read) {
                 if let Some(stripe) = gathered.stripes.get_mut(&oid) {
                     note_bytes(layout, stripe, range.start, &bytes);
@@ -255,9 +258,22 @@ impl PgHost {
         perf.ec_shard_write_bytes.add(cut.shards.values().map(|c| c.txn.bytes_written()).sum());
     }
 
+    /// The tenant of a client pays for a part of its operation that this copy did for another one.
+    pub(crate) fn charge_part(&self, payer: &str, oid: &ObjectId, access: Access, bytes: u64) {
+        if payer.is_empty() {
+            // A trim, say: clients had their turn for it where it is led.
+            return;
+        }
+        let who =
+            Payer { pool: oid.pool, namespace: &oid.namespace, object: &oid.name, entity: payer };
+        let now = std::time::Instant::now();
+        self.core.admission.queue.borrow_mut().part(&who, access, bytes, now);
+    }
+
     /// What other copies are told, by their positions. One of them may have that of this copy: when
     /// a shard moves, the copy that takes over is filled beside the one that leads.
-    pub(crate) fn payloads(&self, cut: &Cut) -> Payloads {
+    pub(crate) fn payloads(&self, cut: &mut Cut, payer: &str) -> Payloads {
+        cut.shards.values_mut().for_each(|change| change.payer = payer.to_owned());
         let told = self.with_pg(|pg| {
             let position = |shard: &Shard| ShardId(*shard as i8);
             let all = cut.shards.iter().map(|(shard, change)| (position(shard), change));

@@ -18,6 +18,7 @@ use crate::map::{ClusterMapRef, PoolOps};
 use crate::settings::Settings;
 use crate::tracker::Stage;
 use crate::waits::{Reason, Waiter};
+use admission::Request as _;
 use bytes::Bytes;
 use client::wall_clock;
 use objops::object::{At, ObjectState, SnapSet, SnapSetExt};
@@ -287,7 +288,7 @@ impl<'a> Attempt<'a> {
             ping: &|watcher| self.host.watch_ping(&target.oid, watcher),
             next_id: &|| self.host.core.next_notify_id(),
         };
-        let objects = Objects(self.host);
+        let objects = Objects { host: self.host, payer: self.op.entity() };
         let env = Env {
             reader: &objects,
             classes: &self.settings.classes,
@@ -538,7 +539,7 @@ impl<'a> Attempt<'a> {
         target: &ObjectState,
     ) -> Result<Gathered, Stop> {
         let host = self.host;
-        let gathered = host.gather(txn, &[&target.oid]).await;
+        let gathered = host.gather(txn, &[&target.oid], self.op.entity()).await;
         self.holds()?;
         if host.is_coded() {
             if !host.with_pg(|pg| pg.is_active()) || host.waits_for_scrub(self.op) {

@@ -40,6 +40,15 @@ struct Fetched {
     late: ShardSet,
 }
 
+/// For what shards are read.
+#[derive(Clone, Copy)]
+struct Why<'a> {
+    /// Clients wait for it.
+    urgent: bool,
+    /// The client, if it is its operation.
+    payer: &'a str,
+}
+
 /// Copies that have an object, by the shard that they have.
 type Copies = BTreeMap<Shard, PgShard>;
 
@@ -66,6 +75,7 @@ impl PgHost {
         before: &Before,
         ranges: &[Range<u64>],
         kept: &Stripe,
+        payer: &str,
     ) -> Result<Vec<Bytes>, Errno> {
         let coding = self.coding().ok_or(Errno::EAGAIN)?.clone();
         let generation = self.generation.get();
@@ -120,7 +130,8 @@ impl PgHost {
             perf.ec_shard_read_bytes.add(reads.values().map(|e| e.bytes()).sum());
             // A shard that has not answered for so long is left out, if others are enough.
             let limit = (!patient).then_some(self.core.hedge.limit());
-            let got = self.fetch(oid, before, &copies, &reads, limit, true, &mut pieces).await;
+            let why = Why { urgent: true, payer };
+            let got = self.fetch(oid, before, &copies, &reads, limit, why, &mut pieces).await;
             if self.generation.get() != generation {
                 return Err(Errno::EIO);
             }
@@ -170,7 +181,7 @@ impl PgHost {
         copies: &Copies,
         reads: &ShardExtents,
         limit: Option<Duration>,
-        urgent: bool,
+        why: Why<'_>,
         pieces: &mut Pieces,
     ) -> Fetched {
         let mut fetched = Fetched::default();
@@ -190,7 +201,8 @@ impl PgHost {
                 oid: oid.clone(),
                 version: before.shard(*shard),
                 extents: extents.iter().map(|r| (r.start, r.end - r.start)).collect(),
-                urgent,
+                urgent: why.urgent,
+                payer: why.payer.to_owned(),
                 ..ShardQuery::default()
             };
             let (id, answer) = self.ask(*copy, query);
@@ -280,6 +292,7 @@ impl PgHost {
             self.note_damage().await;
         }
         let bytes = if let ShardAnswer::Bytes(b) = &answer { b.data.len() as u64 } else { 0 };
+        self.charge_part(&query.payer, &query.oid, qos::Access::Read, bytes);
         self.handle(Event::ShardRead { token, answer });
         bytes
     }
@@ -467,8 +480,8 @@ impl PgHost {
         perf.ec_rebuild.inc();
         perf.ec_rebuild_read_bytes.add(reads.values().map(|e| e.bytes()).sum());
         let mut pieces = Pieces::new(layout, before.size);
-        let urgent = r.urgent;
-        let got = self.fetch(&r.oid, &before, &copies, &reads, None, urgent, &mut pieces).await;
+        let why = Why { urgent: r.urgent, payer: "" };
+        let got = self.fetch(&r.oid, &before, &copies, &reads, None, why, &mut pieces).await;
         let bad: Vec<PgShard> =
             got.lacks.iter().chain(&got.damaged).filter_map(|s| copies.get(s).copied()).collect();
         if !bad.is_empty() || !got.late.is_empty() {
@@ -563,7 +576,11 @@ fn denc_bytes(version: Eversion) -> Bytes {
 }
 
 /// The objects of a PG as operations read them: whole, whether or not copies are.
-pub(crate) struct Objects<'a>(pub(crate) &'a Rc<PgHost>);
+pub(crate) struct Objects<'a> {
+    pub(crate) host: &'a Rc<PgHost>,
+    /// The name of the client for whom they are read.
+    pub(crate) payer: &'a str,
+}
 
 impl Objects<'_> {
     async fn coded(
@@ -573,7 +590,7 @@ impl Objects<'_> {
         length: u64,
     ) -> Result<(ObjectId, Before, Range<u64>), Errno> {
         let oid = ObjectId::from_key(key).map_err(|_| Errno::EINVAL)?;
-        let before = self.0.before(&oid).await?.ok_or(Errno::ENOENT)?;
+        let before = self.host.before(&oid).await?.ok_or(Errno::ENOENT)?;
         let range = offset.min(before.size)..offset.saturating_add(length).min(before.size);
         Ok((oid, before, range))
     }
@@ -586,14 +603,17 @@ impl ObjectReader for Objects<'_> {
         offset: u64,
         length: u64,
     ) -> Result<(Vec<Bytes>, Option<Sum>), Errno> {
-        if !self.0.is_coded() {
-            return self.0.reader.read_summed(key, offset, length).await;
+        if !self.host.is_coded() {
+            return self.host.reader.read_summed(key, offset, length).await;
         }
         let (oid, before, range) = self.coded(key, offset, length).await?;
         if range.is_empty() {
             return Ok((Vec::new(), None));
         }
-        Ok((self.0.read_ranges(&oid, &before, &[range], &Stripe::default()).await?, None))
+        Ok((
+            self.host.read_ranges(&oid, &before, &[range], &Stripe::default(), self.payer).await?,
+            None,
+        ))
     }
 
     /// Where shards have holes is not asked for: all of an object counts as written, as in Ceph's
@@ -604,27 +624,27 @@ impl ObjectReader for Objects<'_> {
         offset: u64,
         length: u64,
     ) -> Result<Vec<(u64, u64)>, Errno> {
-        if !self.0.is_coded() {
-            return self.0.reader.extents(key, offset, length).await;
+        if !self.host.is_coded() {
+            return self.host.reader.extents(key, offset, length).await;
         }
         let (_, _, r) = self.coded(key, offset, length).await?;
         Ok(if r.is_empty() { Vec::new() } else { vec![(r.start, r.end - r.start)] })
     }
 
     async fn attr(&self, key: &Bytes, name: &[u8]) -> Result<Bytes, Errno> {
-        self.0.reader.attr(key, name).await
+        self.host.reader.attr(key, name).await
     }
 
     async fn attrs(&self, key: &Bytes) -> Result<Vec<(Bytes, Bytes)>, Errno> {
-        self.0.reader.attrs(key).await
+        self.host.reader.attrs(key).await
     }
 
     async fn omap_header(&self, key: &Bytes) -> Result<Bytes, Errno> {
-        self.0.reader.omap_header(key).await
+        self.host.reader.omap_header(key).await
     }
 
     async fn omap_get(&self, key: &Bytes, names: Vec<Bytes>) -> Result<Vec<(Bytes, Bytes)>, Errno> {
-        self.0.reader.omap_get(key, names).await
+        self.host.reader.omap_get(key, names).await
     }
 
     async fn omap_list(
@@ -635,6 +655,6 @@ impl ObjectReader for Objects<'_> {
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<OmapRows, Errno> {
-        self.0.reader.omap_list(key, start, inclusive, max_rows, max_bytes).await
+        self.host.reader.omap_list(key, start, inclusive, max_rows, max_bytes).await
     }
 }

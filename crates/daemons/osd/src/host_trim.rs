@@ -232,7 +232,7 @@ impl PgHost {
             self.drop_row(row, snap, pace);
             return;
         };
-        let gathered = self.gather(&done.txn, &[&clone, &head.state.oid]).await;
+        let gathered = self.gather(&done.txn, &[&clone, &head.state.oid], "").await;
         if self.generation.get() != generation || !self.with_pg(|pg| pg.is_active()) {
             return;
         }

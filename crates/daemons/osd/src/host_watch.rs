@@ -231,7 +231,7 @@ impl PgHost {
             // The copy turned out to be bad while it was read.
             return later();
         }
-        let gathered = match self.gather(&Mutations::new(), &[oid]).await {
+        let gathered = match self.gather(&Mutations::new(), &[oid], "").await {
             Ok(gathered) => gathered,
             Err(e) => {
                 tracing::error!(pg = %self.pgid, %oid, "cannot end a watch: {e}");

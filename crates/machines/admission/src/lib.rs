@@ -43,6 +43,6 @@ mod tenants_test;
 pub mod waits;
 pub mod work;
 
-pub use request::{Held, Request, Tags};
+pub use request::{Held, Payer, Request, Tags};
 pub use scheduler::OsdQueue;
 pub use work::{Next, Queue, Work};

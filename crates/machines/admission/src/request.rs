@@ -52,6 +52,32 @@ pub trait Request {
     fn tags(&self) -> &Tags;
 }
 
+/// For whom a part of an operation is done on an OSD that does not lead it: a shard that is read or
+/// written.
+#[derive(Clone, Copy, Debug)]
+pub struct Payer<'a> {
+    /// The pool of the object.
+    pub pool: PoolId,
+    /// The namespace of the object.
+    pub namespace: &'a Bytes,
+    /// The name of the object.
+    pub object: &'a [u8],
+    /// The name that the client has a key for, as `client.NAME`.
+    pub entity: &'a str,
+}
+
+impl<'a> Payer<'a> {
+    /// For whom a request is.
+    pub(crate) fn of<R: Request>(op: &'a R) -> Payer<'a> {
+        Payer {
+            pool: op.pool(),
+            namespace: op.namespace(),
+            object: op.object(),
+            entity: op.entity(),
+        }
+    }
+}
+
 /// What a request waits for in front of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {

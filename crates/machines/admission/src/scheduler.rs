@@ -10,7 +10,7 @@ use crate::legs::Spent;
 use crate::meter::Receipt;
 use crate::news::News;
 use crate::owners::Owners;
-use crate::request::Request;
+use crate::request::{Payer, Request};
 use crate::tenants::{MANAGER, MANAGER_SPEC, Promises, TenantBy, Tenants};
 use crate::work::{Background, Kind, Next, Queue, Work};
 use conf::Config;
@@ -788,6 +788,17 @@ impl<R: Request> Queue<R> for OsdQueue<R> {
             if receipt.class == OpClass::Client {
                 self.tenants.settled(receipt.tenant, paid, really);
             }
+        }
+    }
+
+    fn part(&mut self, who: &Payer<'_>, access: Access, bytes: u64, now: Instant) {
+        let now = self.at(now);
+        let charge = self.costs.charge(access, bytes);
+        let paid = self.costs.in_writes(charge);
+        let tenant = self.tenants.part(who, bytes, paid, now);
+        self.classes.settled(OpClass::Client, 0, paid);
+        if let Kinds::Mclock(q) = &mut self.kind {
+            q.settle(OpClass::Client, tenant, 0, charge, Phase::Weight);
         }
     }
 

@@ -13,7 +13,7 @@ use crate::asked::Asked;
 use crate::legs::{Leg, Spent, Times};
 use crate::limited::{Gate, Limited, Part, SILENCE_NANOS, own_part};
 use crate::owners::{Kind, Owners, Role};
-use crate::request::{Held, Request};
+use crate::request::{Held, Payer, Request};
 use crate::waits::Waits;
 use bytes::Bytes;
 use messages::{QosShares, TenantDemand, TenantNumber, TenantPart, TenantSeen, TenantShare};
@@ -84,6 +84,9 @@ struct Seen {
     throttled_time: u64,
     waited: u64,
     waits: Waits,
+    /// Parts of its operations that other OSDs lead: shards that were read and written here.
+    parts: u64,
+    parts_bytes: u64,
 }
 
 impl Seen {
@@ -254,13 +257,13 @@ impl Index {
         }
     }
 
-    fn find<R: Request>(&self, op: &R, owners: &Owners) -> Option<usize> {
-        let (pool, namespace) = (op.pool(), op.namespace());
+    fn find(&self, who: &Payer<'_>, owners: &Owners) -> Option<usize> {
+        let (pool, namespace) = (who.pool, who.namespace);
         let bucket = || {
             if self.buckets.is_empty() {
                 return None;
             }
-            let owner = owners.of(pool, namespace, op.object())?;
+            let owner = owners.of(pool, namespace, who.object)?;
             self.buckets.get(&owner.key[..]).filter(|_| owner.kind == Kind::Bucket)
         };
         let image = || {
@@ -268,9 +271,9 @@ impl Index {
                 return None;
             }
             let images = self.images.get(&(pool, namespace.clone()))?;
-            images.get(&owners.of(pool, namespace, op.object())?.key[..])
+            images.get(&owners.of(pool, namespace, who.object)?.key[..])
         };
-        let client = || self.clients.get(op.entity()).filter(|_| !self.clients.is_empty());
+        let client = || self.clients.get(who.entity).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
         bucket()
             .or_else(image)
@@ -407,10 +410,10 @@ impl<R: Request> Tenants<R> {
         self.timed -= usize::from(self.rows.remove(at).times.is_some());
     }
 
-    /// The tenant of a request.
-    fn row_of(&mut self, op: &R, now: u64) -> u32 {
+    /// The tenant of a request, or of a part of one.
+    fn row_of(&mut self, op: &Payer<'_>, now: u64) -> u32 {
         // Keys of that name are the managers' alone.
-        if op.entity().starts_with("mgr.") {
+        if op.entity.starts_with("mgr.") {
             return MANAGER as u32;
         }
         if !self.specs.is_empty()
@@ -421,13 +424,13 @@ impl<R: Request> Tenants<R> {
         let nothing: &[u8] = b"";
         let owner;
         let (pool, namespace, detail) = match self.by {
-            TenantBy::Pool => (op.pool(), &op.namespace()[..], nothing),
+            TenantBy::Pool => (op.pool, &op.namespace[..], nothing),
             TenantBy::Image => {
-                owner = self.owners.of(op.pool(), op.namespace(), op.object());
+                owner = self.owners.of(op.pool, op.namespace, op.object);
                 let key = owner.as_ref().map_or(nothing, |owner| &owner.key[..]);
-                (op.pool(), &op.namespace()[..], key)
+                (op.pool, &op.namespace[..], key)
             }
-            TenantBy::Client => (PoolId(-1), nothing, op.entity().as_bytes()),
+            TenantBy::Client => (PoolId(-1), nothing, op.entity.as_bytes()),
         };
         self.row(pool, namespace, detail, now)
     }
@@ -484,7 +487,7 @@ impl<R: Request> Tenants<R> {
     /// Takes a request that is about to be scheduled, and finds its tenant; it comes back if it may
     /// go on at once.
     pub fn admit(&mut self, op: Rc<R>, now: u64) -> Option<Rc<R>> {
-        let at = self.row_of(&op, now);
+        let at = self.row_of(&Payer::of(&*op), now);
         let row = &mut self.rows[at as usize];
         op.tags().tenant.set(row.id);
         row.used = now;
@@ -597,6 +600,19 @@ impl<R: Request> Tenants<R> {
         seen.by_floor += u64::from(by_floor);
         seen.waited = seen.waited.saturating_add(waited);
         seen.waits.add(waited);
+    }
+
+    /// Counts a part of an operation that another OSD leads, for so many thousandths of a write of
+    /// 4 KiB. Gives what the scheduler has the tenant as. A ceiling counts operations, each once,
+    /// where they are led: no part of one waits.
+    pub fn part(&mut self, who: &Payer<'_>, bytes: u64, paid: u64, now: u64) -> u64 {
+        let at = self.row_of(who, now);
+        let row = &mut self.rows[at as usize];
+        row.used = now;
+        row.cost += paid;
+        row.seen.parts += 1;
+        row.seen.parts_bytes = row.seen.parts_bytes.saturating_add(bytes);
+        row.id
     }
 
     /// A request has really cost something else than it paid.
@@ -906,6 +922,7 @@ impl<R: Request> Tenants<R> {
                 "throttled_ns": s.throttled_time,
                 "waited_ns": s.waited,
                 "waits_log2_us": s.waits.used(),
+                "parts": s.parts, "parts_bytes": s.parts_bytes,
                 "served_cost": row.cost as f64 / 1000.0,
                 "times": row.times.as_ref().map(|t| t.dump()),
             });

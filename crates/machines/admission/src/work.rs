@@ -2,6 +2,7 @@
 
 use crate::legs::Spent;
 use crate::meter::Receipt;
+use crate::request::Payer;
 use messages::{QosDemand, QosSeen, QosShares};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -169,6 +170,8 @@ pub trait Queue<R> {
     /// Something really moved so many bytes, and took so much of the processor beyond what that
     /// says, in nanoseconds.
     fn settle(&mut self, _: &Receipt, _bytes: u64, _nanos: u64) {}
+    /// A part of a client's operation that another OSD leads was done here: its tenant pays for it.
+    fn part(&mut self, _: &Payer<'_>, _: qos::Access, _bytes: u64, _: Instant) {}
     /// For the manager: counters of promises and capacity.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

@@ -100,6 +100,7 @@ fn samples() -> Vec<PeerMsg> {
         omap_after: Some(Bytes::from_static(b"k")),
         max_omap: 9,
         urgent: true,
+        payer: "client.a".to_owned(),
     };
     let bytes = ShardBytes {
         version: version(2),

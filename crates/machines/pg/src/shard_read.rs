@@ -25,6 +25,8 @@ pub struct ShardQuery {
     pub max_omap: u64,
     /// Clients wait for it.
     pub urgent: bool,
+    /// The name that the client has a key for, if it is read for a client's operation.
+    pub payer: String,
 }
 
 /// Bytes and attributes that were read of a shard.

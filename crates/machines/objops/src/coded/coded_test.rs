@@ -456,6 +456,7 @@ fn wire_forms_refuse_what_is_cut_off() {
     let told = ShardChange {
         before: vec![(head(0), Eversion { epoch: Epoch(1), version: 9 })],
         txn: txn(vec![Change::Touch, write(3, 10)]),
+        payer: "client.a".to_owned(),
     };
     let (meta, data) = told.to_wire();
     assert_eq!(ShardChange::from_wire(&meta, &data).unwrap(), told);

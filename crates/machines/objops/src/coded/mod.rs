@@ -163,6 +163,8 @@ pub struct ShardChange {
     pub before: Vec<(ObjectId, Eversion)>,
     /// What changes.
     pub txn: Mutations,
+    /// The name that the client has a key for, if it is a client's operation.
+    pub payer: String,
 }
 
 /// A change, cut.
@@ -683,6 +685,7 @@ impl ShardChange {
             version.encode(&mut out, f);
         }
         wire.meta.encode(&mut out, f);
+        self.payer.encode(&mut out, f);
         (out.freeze(), wire.data)
     }
 
@@ -701,9 +704,9 @@ impl ShardChange {
         for _ in 0..n {
             before.push((ObjectId::decode(&mut r)?, Eversion::decode(&mut r)?));
         }
-        let list: Bytes = r.get()?;
+        let (list, payer): (Bytes, String) = (r.get()?, r.get()?);
         r.expect_end(WHAT)?;
-        Ok(ShardChange { before, txn: Mutations::from_wire(&list, data)? })
+        Ok(ShardChange { before, txn: Mutations::from_wire(&list, data)?, payer })
     }
 }
 
