@@ -114,13 +114,20 @@ impl Rank {
             }
         };
         let id = conn.global_id();
-        let known = {
-            let mut clients = self.clients.borrow_mut();
-            clients.get_mut(&id).map(|c| {
-                c.conn = Some(conn.clone());
-            })
-        };
         let client = ClientId(id);
+        let known = self.clients.borrow_mut().get_mut(&id).map(|c| {
+            let first = c.conn.replace(conn.clone()).is_none();
+            // libcephfs sends what its last server left open before it says that it is back.
+            let rights =
+                first.then(|| Rights::of_connection(conn, &self.fs_name)).and_then(Result::ok);
+            if let Some(rights) = &rights {
+                c.rights = rights.clone();
+            }
+            rights
+        });
+        if let Some(Some(rights)) = &known {
+            self.event(Event::Rights(client, rights.core.clone()));
+        }
         match any {
             AnyMessage::ClientSession(m) => self.session_request(conn, id, &m),
             AnyMessage::ClientReconnect(m) => self.reconnect(conn, id, &m),
