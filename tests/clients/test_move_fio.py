@@ -54,7 +54,7 @@ time_based=1
 runtime=36000
 """)
         self.process = subprocess.Popen(["fio", "--output-format=json", str(self.job)], env={**os.environ, "CEPH_CONF": str(self.conf)},
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.job.parent)
 
     def runs(self):
         assert self.process.poll() is None, self.process.communicate()
