@@ -674,6 +674,17 @@ def test_another_server_takes_over(cl, servers, clients, here):
     eventually(lambda: servers.states().get(first) == (None, "up:standby"), what="the server that came back")
 
 
+def test_one_rank(cl, servers):
+    if servers.stock:
+        pytest.skip("a stock server takes more ranks")
+    name = cl.ceph_json("fs", "ls")[0]["name"]
+    told = lambda n: cl.run("ceph", "fs", "set", name, "max_mds", n, check=False)
+    for n, error in ("2", errno.EOPNOTSUPP), ("0", errno.EINVAL), ("many", errno.EINVAL):
+        assert told(n).returncode == error, n
+    assert told("1").returncode == 0
+    assert cl.ceph_json("fs", "get", name)["mdsmap"]["max_mds"] == 1
+
+
 def test_a_limit_of_a_subvolume_is_shared_by_clients(cl, servers, clients, here):
     if servers.stock:
         pytest.skip("a stock server has no limits")

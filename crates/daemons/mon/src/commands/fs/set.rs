@@ -30,12 +30,7 @@ pub(super) fn set(c: &mut Write<'_>) -> Answer {
     let fs = c.pending.state().fs.clone();
     let fs = named(&fs, c.args.req("fs_name"))?;
     let (var, val) = (c.args.req("var").to_owned(), c.args.req("val").to_owned());
-    if var == "max_mds" && val != "1" && has_own_log(&fs.map.compat) {
-        return Err(Refusal::unsupported(format!(
-            "max_mds of {} is 1: `siphon mds` serves one rank; stock ceph-mds serves more",
-            fs.map.fs_name
-        )));
-    }
+    let ranks = if var == "max_mds" { val.parse().unwrap_or(0) } else { 1 };
     let (change, text) = match var.as_str() {
         "max_mds"
         | "max_file_size"
@@ -121,6 +116,12 @@ pub(super) fn set(c: &mut Write<'_>) -> Answer {
         }
         _ => return Err(Refusal::invalid(format!("unknown variable {var}"))),
     };
+    if ranks > 1 && has_own_log(&fs.map.compat) {
+        return Err(Refusal::unsupported(format!(
+            "max_mds of {} is 1: `siphon mds` serves one rank; stock ceph-mds serves more",
+            fs.map.fs_name
+        )));
+    }
     let mut e = Edit::new(c.pending, &c.env.conf.borrow());
     if let Some(fs) = e.fs(fs.id) {
         change(&mut fs.map);
