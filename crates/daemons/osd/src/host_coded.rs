@@ -264,10 +264,10 @@ impl PgHost {
             // A trim, say: clients had their turn for it where it is led.
             return;
         }
-        let who =
+        let tenant =
             Payer { pool: oid.pool, namespace: &oid.namespace, object: &oid.name, entity: payer };
         let now = std::time::Instant::now();
-        self.core.admission.queue.borrow_mut().part(&who, access, bytes, now);
+        self.core.admission.queue.borrow_mut().part(&tenant, access, bytes, now);
     }
 
     /// What other copies are told, by their positions. One of them may have that of this copy: when

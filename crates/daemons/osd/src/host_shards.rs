@@ -578,7 +578,7 @@ fn denc_bytes(version: Eversion) -> Bytes {
 /// The objects of a PG as operations read them: whole, whether or not copies are.
 pub(crate) struct Objects<'a> {
     pub(crate) host: &'a Rc<PgHost>,
-    /// The name of the client for whom they are read.
+    /// The name of the client that pays for the reads.
     pub(crate) payer: &'a str,
 }
 

@@ -52,8 +52,8 @@ pub trait Request {
     fn tags(&self) -> &Tags;
 }
 
-/// For whom a part of an operation is done on an OSD that does not lead it: a shard that is read or
-/// written.
+/// What tells the tenant that pays: of a request, or of a shard that is read or written on an OSD
+/// which does not lead the operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Payer<'a> {
     /// The pool of the object.
@@ -67,7 +67,7 @@ pub struct Payer<'a> {
 }
 
 impl<'a> Payer<'a> {
-    /// For whom a request is.
+    /// Of a request.
     pub(crate) fn of<R: Request>(op: &'a R) -> Payer<'a> {
         Payer {
             pool: op.pool(),

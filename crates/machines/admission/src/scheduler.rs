@@ -791,11 +791,11 @@ impl<R: Request> Queue<R> for OsdQueue<R> {
         }
     }
 
-    fn part(&mut self, who: &Payer<'_>, access: Access, bytes: u64, now: Instant) {
+    fn part(&mut self, payer: &Payer<'_>, access: Access, bytes: u64, now: Instant) {
         let now = self.at(now);
         let charge = self.costs.charge(access, bytes);
         let paid = self.costs.in_writes(charge);
-        let tenant = self.tenants.part(who, bytes, paid, now);
+        let tenant = self.tenants.part(payer, bytes, paid, now);
         self.classes.settled(OpClass::Client, 0, paid);
         if let Kinds::Mclock(q) = &mut self.kind {
             q.settle(OpClass::Client, tenant, 0, charge, Phase::Weight);

@@ -257,13 +257,13 @@ impl Index {
         }
     }
 
-    fn find(&self, who: &Payer<'_>, owners: &Owners) -> Option<usize> {
-        let (pool, namespace) = (who.pool, who.namespace);
+    fn find(&self, payer: &Payer<'_>, owners: &Owners) -> Option<usize> {
+        let (pool, namespace) = (payer.pool, payer.namespace);
         let bucket = || {
             if self.buckets.is_empty() {
                 return None;
             }
-            let owner = owners.of(pool, namespace, who.object)?;
+            let owner = owners.of(pool, namespace, payer.object)?;
             self.buckets.get(&owner.key[..]).filter(|_| owner.kind == Kind::Bucket)
         };
         let image = || {
@@ -271,9 +271,9 @@ impl Index {
                 return None;
             }
             let images = self.images.get(&(pool, namespace.clone()))?;
-            images.get(&owners.of(pool, namespace, who.object)?.key[..])
+            images.get(&owners.of(pool, namespace, payer.object)?.key[..])
         };
-        let client = || self.clients.get(who.entity).filter(|_| !self.clients.is_empty());
+        let client = || self.clients.get(payer.entity).filter(|_| !self.clients.is_empty());
         let namespace = || self.namespaces.get(&pool)?.get(namespace);
         bucket()
             .or_else(image)
@@ -605,8 +605,8 @@ impl<R: Request> Tenants<R> {
     /// Counts a part of an operation that another OSD leads, for so many thousandths of a write of
     /// 4 KiB. Gives what the scheduler has the tenant as. A ceiling counts operations, each once,
     /// where they are led: no part of one waits.
-    pub fn part(&mut self, who: &Payer<'_>, bytes: u64, paid: u64, now: u64) -> u64 {
-        let at = self.row_of(who, now);
+    pub fn part(&mut self, payer: &Payer<'_>, bytes: u64, paid: u64, now: u64) -> u64 {
+        let at = self.row_of(payer, now);
         let row = &mut self.rows[at as usize];
         row.used = now;
         row.cost += paid;

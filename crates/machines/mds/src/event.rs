@@ -102,7 +102,7 @@ pub struct CapsUpdate {
     pub attrs: CapAttrs,
     /// Up to where the client wants to write, 0 for no wish.
     pub max_size: u64,
-    /// The user for whom the changes are.
+    /// The user that the changes are of.
     pub uid: u32,
     /// The user's group.
     pub gid: u32,
