@@ -20,6 +20,7 @@ from pathlib import Path
 
 import images
 from clusters import Siphon, Stock, need_space, rss, wait
+from loaders import command_of, record
 from loads import fio, medians, rados_bench
 
 POOL = "coded"
@@ -27,6 +28,10 @@ SHAPES = ("2+1", "2+2", "4+2")
 # What the table shows of each run beside the usual figures, by operation.
 PER_OP = ("shard_reads", "shard_writes", "messages", "osd_bytes", "device_read", "device_written")
 COLUMNS = ("iops", "mean", "p50", "p99", "p999", "cpu", "client")
+# What a record shows of each run, with the heads of its columns, and the two that a coded pool is compared with.
+RECORDED = {"iops": "operations/s", "mean": "mean", "p99": "p99", "cpu": "server CPU an operation", "osd_bytes": "bytes between OSDs",
+            "device_written": "written to the device"}
+OTHERS = {"ceph coded": "Ceph's", "siphon 3 copies": "three replicas'"}
 
 
 def shape(text):
@@ -180,6 +185,45 @@ def in_turn(contenders, tests, rounds, wanted):
     return table
 
 
+def record_rows(results):
+    """Rows of a record, of the medians: our coded pool [beside, another one], of each shape and test."""
+    for text, tests in results.items():
+        for test, by in tests.items():
+            m = {contender: medians(rows) for contender, rows in by.items()}
+            ours = m.get("siphon coded")
+            for other, whose in OTHERS.items():
+                if ours and other in m:
+                    pair = lambda k: [ours[k], m[other][k]] if ours[k] is not None and m[other][k] else ""
+                    yield [f"{text}, of {whose}: {test}", *map(pair, RECORDED)]
+
+
+def goals(results):
+    """What is aimed at, and what was measured of it."""
+    found = {"shard reads of a 4 KiB read": (1.0, {}), "server CPU of a 4 KiB read, of that of three replicas": (1.3, {}),
+             "server CPU of a 4 KiB write, of Ceph's": (1 / 6, {}), "server CPU of a 4 MiB write, of that of three replicas": (1.0, {}),
+             "bytes between OSDs of a 4 MiB write, of (k+m)/k of its own": (1.0, {})}
+    shard_reads, read_cpu, write_cpu, large_cpu, large_bytes = (measured for _, measured in found.values())
+    for text, tests in results.items():
+        k, m = shape(text)
+        for test, by in tests.items():
+            row = {contender: medians(rows) for contender, rows in by.items()}
+            ours, ceph, copies = (row.get(c) for c in ("siphon coded", *OTHERS))
+            label = f"{text}, {'QD 1' if test.endswith('QD 1') else 'QD 32'}"
+            if not ours:
+                continue
+            if test.startswith("4 KiB random read"):
+                shard_reads[label] = ours["shard_reads"]
+                if copies:
+                    read_cpu[label] = [ours["cpu"], copies["cpu"]]
+            elif test.startswith("4 KiB random write") and ceph:
+                write_cpu[label] = [ours["cpu"], ceph["cpu"]]
+            elif "4 MiB" in test and "write" in test:
+                large_bytes[text] = [ours["osd_bytes"], (4 << 20) * (k + m) / k]
+                if copies:
+                    large_cpu[text] = [ours["cpu"], copies["cpu"]]
+    return [{"goal": goal, "at_most": round(at_most, 4), "measured": measured} for goal, (at_most, measured) in found.items() if measured]
+
+
 def run(o):
     """The benchmark, with the options of peer.py."""
     results = {}
@@ -213,3 +257,6 @@ def run(o):
                 c.stop()
             if not o.dir:
                 shutil.rmtree(base.parent, ignore_errors=True)
+    if o.record:
+        command = command_of("rbd" if o.rbd else "peer", [a for a in sys.argv[1:] if a != "--rbd"])
+        record(o.record, "erasure-coding", command, o.machine, ["Siphon's coded pool", *RECORDED.values()], list(record_rows(results)), goals(results))

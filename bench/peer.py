@@ -68,6 +68,8 @@ def main():
     a.add_argument("--only", choices=["ceph", "siphon"], help="run one side alone")
     a.add_argument("--tests", default="", help="only tests whose name contains this")
     a.add_argument("--json", help="also write all figures to this file")
+    a.add_argument("--record", help="--ec: also write a file for bench/records")
+    a.add_argument("--machine", default="two shared cores of a virtual machine", help="--record: what it ran on")
     a.add_argument("--no-floor", action="store_true")
     o = a.parse_args()
     if o.ec:

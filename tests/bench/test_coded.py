@@ -68,3 +68,20 @@ def test_an_image_may_have_its_data_elsewhere():
     cluster = type("Cluster", (), {"conf": "conf"})()
     assert erasure.Contender("siphon coded", cluster, erasure.POOL).data_pool == erasure.POOL
     assert erasure.Contender("siphon 3 copies", cluster, "bench").data_pool is None
+
+
+def test_a_record_has_pairs_and_goals():
+    run = dict(iops=10.0, mean=1.0, p50=1.0, p99=2.0, p999=3.0, cpu=30.0, client=1.0, rss=1.0, ops=100, messages=4, shard_reads=1.0, shard_writes=None,
+               osd_bytes=200.0, device_read=0.0, device_written=0.0)
+    by = {"siphon coded": [run], "ceph coded": [{**run, "cpu": 300.0, "shard_reads": None}], "siphon 3 copies": [{**run, "cpu": 20.0}]}
+    results = {"2+1": {"4 KiB random read, QD 32": by, "4 KiB random write, QD 32": by, "rados bench 4 MiB write, t 16": by}}
+    rows = list(erasure.record_rows(results))
+    assert len(rows) == 6 and rows[0][0] == "2+1, of Ceph's: 4 KiB random read, QD 32" and rows[0][4] == [30.0, 300.0] and rows[0][6] == ""
+    assert rows[1][0].startswith("2+1, of three replicas'") and rows[1][4] == [30.0, 20.0]
+    measured = {g["goal"]: g["measured"] for g in erasure.goals(results)}
+    assert measured["shard reads of a 4 KiB read"] == {"2+1, QD 32": 1.0}
+    assert measured["server CPU of a 4 KiB write, of Ceph's"] == {"2+1, QD 32": [30.0, 300.0]}
+    assert measured["bytes between OSDs of a 4 MiB write, of (k+m)/k of its own"] == {"2+1": [200.0, (4 << 20) * 1.5]}
+    # Without a stock cluster in the run, less is claimed.
+    alone = {"2+1": {"4 KiB random write, QD 32": {"siphon coded": [run]}}}
+    assert list(erasure.record_rows(alone)) == [] and erasure.goals(alone) == []
