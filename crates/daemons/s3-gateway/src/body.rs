@@ -1,8 +1,7 @@
 //! Bodies of requests: frames of the connection, verified data for the layout, small documents.
 
-use crate::call::{PUT_BYTES_MAX, too_large};
 use crate::fail::{Fail, Result};
-use crate::limits::Limits;
+use crate::limits::{Limits, PUT_BYTES_MAX, too_large};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body as _, Incoming};
 use s3::body::Body;

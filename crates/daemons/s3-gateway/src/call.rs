@@ -4,7 +4,8 @@ use crate::answer::Answer;
 use crate::auth::Sender;
 use crate::body::{Frames, Inbound, document};
 use crate::fail::{Fail, Result};
-use crate::server::Gateway;
+use crate::gateway::Gateway;
+use crate::limits::{PUT_BYTES_MAX, too_large};
 use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::Incoming;
@@ -35,16 +36,6 @@ pub(crate) struct Call<L: Layout> {
     /// Seconds since 1970.
     pub now: u64,
     pub incoming: Option<Incoming>,
-}
-
-/// The largest object of one PUT, and the largest part, in bytes.
-pub(crate) const PUT_BYTES_MAX: u64 = 5 << 30;
-
-/// The refusal of an object or a part of so many bytes.
-pub(crate) fn too_large(bytes: u64) -> S3Error {
-    S3Error::from(ErrorCode::EntityTooLarge)
-        .with("ProposedSize", bytes.to_string())
-        .with("MaxSizeAllowed", PUT_BYTES_MAX.to_string())
 }
 
 impl<L: Layout> Call<L> {

@@ -2,11 +2,11 @@
 
 use crate::acl;
 use crate::answer::{Answer, quoted};
-use crate::call::{Call, Handled, PUT_BYTES_MAX};
+use crate::call::{Call, Handled};
 use crate::fail::{Fail, Result};
+use crate::limits::{BODY_BYTES, PUT_BYTES_MAX};
 use crate::multipart::part_of;
 use crate::object::{asked_tags, coverage, kept_headers, refuse_unknown, storage_class};
-use crate::server::BODY_BYTES;
 use bytes::Bytes;
 use md5::{Digest, Md5};
 use s3::checksum::{Algorithm, Checksum, Hasher};

@@ -54,6 +54,19 @@ impl Default for Limits {
     }
 }
 
+/// At most so much of a body is in memory: what is received, hashed and on its way to OSDs.
+pub(crate) const BODY_BYTES: u64 = 8 << 20;
+
+/// The largest object of one PUT, and the largest part, in bytes.
+pub(crate) const PUT_BYTES_MAX: u64 = 5 << 30;
+
+/// The refusal of an object or a part of so many bytes.
+pub(crate) fn too_large(bytes: u64) -> S3Error {
+    S3Error::from(ErrorCode::EntityTooLarge)
+        .with("ProposedSize", bytes.to_string())
+        .with("MaxSizeAllowed", PUT_BYTES_MAX.to_string())
+}
+
 /// The unit in which memory is counted.
 const UNIT_BYTES: usize = 1 << 10;
 

@@ -4,11 +4,9 @@ use crate::answer::{Answer, Outgoing, set};
 use crate::auth::{Sender, authenticate};
 use crate::call::{Call, Handled};
 use crate::fail::Fail;
-use crate::limits::{Gate, Limits};
-use crate::operations;
-use crate::rights::Policies;
-use crate::tls::{Certificates, Handshakes};
-use crate::{cors, usage};
+use crate::gateway::Gateway;
+use crate::limits::BODY_BYTES;
+use crate::{cors, operations, usage};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -18,7 +16,6 @@ use s3::sig::Parts;
 use s3::uri::Query;
 use s3::{ErrorCode, Operation, Route};
 use s3_layout::Layout;
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -31,48 +28,6 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
-
-/// How a gateway behaves.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Names under which buckets stand in host names (`bucket.s3.example`).
-    pub domains: Vec<String>,
-    /// Whether signatures of version 2 are taken.
-    pub allow_v2: bool,
-    /// The region that clients are told (16.2: the name of the zone group).
-    pub region: String,
-    /// Whether names of buckets may have capitals and underscores.
-    pub relaxed_bucket_names: bool,
-    /// What clients are shown; `None` serves without TLS.
-    pub tls: Option<Certificates>,
-    /// Bounds of each thread.
-    pub limits: Limits,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            domains: Vec::new(),
-            allow_v2: false,
-            region: "default".to_owned(),
-            relaxed_bucket_names: false,
-            tls: None,
-            limits: Limits::default(),
-        }
-    }
-}
-
-/// A gateway on one thread.
-pub struct Gateway<L> {
-    pub(crate) layout: L,
-    pub(crate) options: Options,
-    pub(crate) gate: Gate,
-    pub(crate) policies: Policies,
-    handshakes: Option<Handshakes>,
-    /// Ids of requests: which gateway, and how many it had.
-    instance: u64,
-    requests: Cell<u64>,
-}
 
 /// Listens at an address. Several threads may listen at the same one: the kernel deals connections
 /// out.
@@ -90,30 +45,10 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// What a request is counted with besides its body, in bytes.
 const REQUEST_BYTES: u64 = 64 << 10;
-/// At most so much of a body is in memory: what is received, hashed and on its way to OSDs.
-pub(crate) const BODY_BYTES: u64 = 8 << 20;
 /// What a list is counted with, in bytes.
 const LIST_BYTES: u64 = 1 << 20;
 
 impl<L: Layout> Gateway<L> {
-    /// A gateway in front of a layout.
-    pub fn new(layout: L, options: Options) -> Rc<Gateway<L>> {
-        let limits = &options.limits;
-        let handshakes = options
-            .tls
-            .clone()
-            .map(|tls| Handshakes::new(tls, limits.handshakes, limits.handshake));
-        Rc::new(Gateway {
-            gate: Gate::new(limits.clone()),
-            handshakes,
-            layout,
-            options,
-            policies: Policies::default(),
-            instance: rand::random(),
-            requests: Cell::new(0),
-        })
-    }
-
     /// Serves connections until `stop` is done; then requests under way have a moment to end.
     pub async fn serve(self: Rc<Self>, listener: TcpListener, stop: impl Future<Output = ()>) {
         let (stopping, _) = watch::channel(false);
@@ -147,11 +82,6 @@ impl<L: Layout> Gateway<L> {
         stopping.send_replace(true);
         let ended = async { while connections.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(FAREWELL, ended).await;
-    }
-
-    /// Whether requests come through TLS.
-    pub(crate) fn is_secure(&self) -> bool {
-        self.handshakes.is_some()
     }
 
     async fn connection(

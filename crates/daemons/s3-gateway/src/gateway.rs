@@ -1,0 +1,75 @@
+//! What all requests of a gateway share.
+
+use crate::limits::{Gate, Limits};
+use crate::policies::Policies;
+use crate::tls::{Certificates, Handshakes};
+use s3_layout::Layout;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// How a gateway behaves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Names under which buckets stand in host names (`bucket.s3.example`).
+    pub domains: Vec<String>,
+    /// Whether signatures of version 2 are taken.
+    pub allow_v2: bool,
+    /// The region that clients are told (16.2: the name of the zone group).
+    pub region: String,
+    /// Whether names of buckets may have capitals and underscores.
+    pub relaxed_bucket_names: bool,
+    /// What clients are shown; `None` serves without TLS.
+    pub tls: Option<Certificates>,
+    /// Bounds of each thread.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            domains: Vec::new(),
+            allow_v2: false,
+            region: "default".to_owned(),
+            relaxed_bucket_names: false,
+            tls: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A gateway on one thread.
+pub struct Gateway<L> {
+    pub(crate) layout: L,
+    pub(crate) options: Options,
+    pub(crate) gate: Gate,
+    pub(crate) policies: Policies,
+    pub(crate) handshakes: Option<Handshakes>,
+    /// Ids of requests: which gateway, and how many it had.
+    pub(crate) instance: u64,
+    pub(crate) requests: Cell<u64>,
+}
+
+impl<L: Layout> Gateway<L> {
+    /// A gateway in front of a layout.
+    pub fn new(layout: L, options: Options) -> Rc<Gateway<L>> {
+        let limits = &options.limits;
+        let handshakes = options
+            .tls
+            .clone()
+            .map(|tls| Handshakes::new(tls, limits.handshakes, limits.handshake));
+        Rc::new(Gateway {
+            gate: Gate::new(limits.clone()),
+            handshakes,
+            layout,
+            options,
+            policies: Policies::default(),
+            instance: rand::random(),
+            requests: Cell::new(0),
+        })
+    }
+
+    /// Whether requests come through TLS.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.handshakes.is_some()
+    }
+}
