@@ -13,6 +13,7 @@ mod nodes;
 mod osd_start;
 mod process;
 mod qos;
+mod qos_cluster;
 mod qos_explain;
 mod qos_floors;
 mod qos_top;

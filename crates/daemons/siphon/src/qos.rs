@@ -2,28 +2,24 @@
 //! reads them.
 
 use crate::cli::{Qos, QosAction, QosSet};
-use crate::qos_explain::{self, Dumps, Explanation};
+use crate::qos_cluster::{Cluster, Dumps, PATIENCE};
+use crate::qos_explain::{self, Explanation};
 use crate::qos_floors::{self, Judgement};
 use crate::qos_top;
 use crate::qos_wait::Change;
 use anyhow::{Context, Result, anyhow, bail};
 use auth::AuthName;
-use bytes::Bytes;
 use client::{ClusterConfig, Rados};
 use mgr::qos::Resolver;
-use promises::spec::{PREFIX, Selector, Spec, read_all};
+use promises::spec::{PREFIX, Selector, Spec};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long the cluster has to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it may take until OSDs go by a change,
 const HELD_PATIENCE: Duration = Duration::from_secs(30);
 /// and how often they are asked.
 const HELD_LOOK: Duration = Duration::from_millis(100);
-/// OSDs that are asked at a time.
-const AT_A_TIME: usize = 64;
 
 /// Runs the command.
 pub fn run(args: Qos) -> Result<()> {
@@ -55,60 +51,7 @@ pub fn run(args: Qos) -> Result<()> {
     })
 }
 
-/// A cluster that is asked.
-pub struct Cluster {
-    rados: Rados,
-}
-
 impl Cluster {
-    async fn mon(&self, command: Value) -> Result<Bytes> {
-        let command = command.to_string();
-        let answer = self.rados.mon_command(&command, Bytes::new());
-        Ok(tokio::time::timeout(PATIENCE, answer)
-            .await
-            .context("the monitors did not answer")??
-            .ok()?)
-    }
-
-    /// All specifications; what cannot be read is said.
-    async fn all(&self) -> Result<BTreeMap<Selector, Spec>> {
-        let rows =
-            self.mon(json!({"prefix": "config-key dump", "key": PREFIX, "format": "json"})).await?;
-        let rows: BTreeMap<String, String> = serde_json::from_slice(&rows)?;
-        let (all, bad) = read_all(rows.iter().map(|(k, v)| (k.as_str(), v.as_str())));
-        for (name, why) in bad {
-            eprintln!("siphon: the specification {name} does not hold: {why}");
-        }
-        Ok(all)
-    }
-
-    /// What each OSD that is up says of its tenants. Many are asked at a time.
-    pub async fn dumps(&self) -> Result<Dumps> {
-        let up = self.rados.objecter().wait_latest().await?.up_osds();
-        let mut dumps = Dumps::new();
-        for some in up.chunks(AT_A_TIME) {
-            let mut asked = tokio::task::JoinSet::new();
-            for osd in some.iter().copied() {
-                let rados = self.rados.clone();
-                asked.spawn_local(async move {
-                    let answer = rados.osd_command(
-                        osd,
-                        r#"{"prefix": "dump_qos", "format": "json"}"#,
-                        Bytes::new(),
-                    );
-                    (osd, tokio::time::timeout(PATIENCE, answer).await)
-                });
-            }
-            while let Some(done) = asked.join_next().await {
-                // One that went down meanwhile has nothing to say.
-                if let (osd, Ok(Ok(answer))) = done? {
-                    dumps.insert(osd, serde_json::from_slice(&answer.ok()?)?);
-                }
-            }
-        }
-        Ok(dumps)
-    }
-
     async fn set(&self, a: QosSet) -> Result<()> {
         let selector = Selector::parse(&a.selector)?;
         let spec = Spec {

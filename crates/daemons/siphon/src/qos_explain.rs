@@ -4,14 +4,12 @@
 //! between. What OSDs say is put together in [`Explanation`], and [`Explanation::verdict`] says in
 //! words what that means. Neither does I/O.
 
+use crate::qos_cluster::Dumps;
 use crate::qos_top::{percentile, print, since};
 use admission::legs::Leg;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use types::OsdId;
-
-/// What each OSD says of its tenants.
-pub type Dumps = BTreeMap<OsdId, Value>;
 
 /// What no OSD can see.
 pub const NOT_SEEN: &str =

@@ -1,7 +1,7 @@
 //! `siphon qos top`: what tenants and classes ask for and get, over all OSDs.
 
 use crate::cli::TopSort;
-use crate::qos::Cluster;
+use crate::qos_cluster::Cluster;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! When a specification holds: every OSD that may serve a tenant says in `dump_qos` that it goes by
 //! it.
 
-use crate::qos_explain::Dumps;
+use crate::qos_cluster::Dumps;
 use promises::Resolved;
 use promises::spec::Promise;
 use serde_json::Value;

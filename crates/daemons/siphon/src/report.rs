@@ -71,7 +71,7 @@ pub fn run(args: &Report) -> Result<()> {
     }
     let written = write(&args.file, &files, &mut redactor)?;
     println!(
-        "{}: {written} files, {} names replaced; look at it before it goes to anybody",
+        "{}: {written} files, {} names replaced; read it before you pass it on",
         args.file.display(),
         redactor.names()
     );
