@@ -33,11 +33,11 @@ pub struct Stored {
 
 /// An object in memory.
 pub struct TestObject {
-    /// Who calls.
+    /// The client that calls.
     pub origin: Origin,
     /// What earlier calls left.
     pub stored: Stored,
-    /// Who watches.
+    /// The watchers.
     pub watchers: Vec<WatchItem>,
     /// What is sent in one page at most (`osd_max_omap_entries_per_request`).
     pub omap_entries: u64,

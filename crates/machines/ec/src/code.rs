@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use thiserror::Error;
 
-/// Whose generator matrix a code has.
+/// The library that gave a code its generator matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Technique {
     /// Plugin `jerasure`, technique `reed_sol_van`, `w = 8`.
@@ -93,7 +93,7 @@ impl Code {
         Ok(Code { technique, k, m, generator, parity })
     }
 
-    /// Whose matrix it has.
+    /// The library that gave it its matrix.
     pub fn technique(&self) -> Technique {
         self.technique
     }

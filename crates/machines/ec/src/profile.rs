@@ -31,7 +31,7 @@ pub enum ProfileError {
 /// A profile that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Whose matrix.
+    /// The library that gave the matrix.
     pub technique: Technique,
     /// Data shards.
     pub k: usize,

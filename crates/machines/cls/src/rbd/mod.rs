@@ -25,11 +25,10 @@ pub mod snapshot;
 mod tests;
 pub mod trash;
 pub mod types;
+mod uuid;
 pub mod v1;
 
-use crate::context::Object;
 use crate::method::{Class, RD, RD_WR, WR, method};
-use bytes::Bytes;
 
 /// The class.
 pub static CLASS: Class = Class {
@@ -198,13 +197,3 @@ pub static CLASS: Class = Class {
         method!("sparsify", RD_WR, data::sparsify),
     ],
 };
-
-/// A new random UUID in its usual form.
-fn new_uuid(object: Object<'_>) -> Bytes {
-    let mut id = [0; 16];
-    object.random(&mut id);
-    // Version 4, variant 1.
-    id[6] = id[6] & 0x0f | 0x40;
-    id[8] = id[8] & 0x3f | 0x80;
-    ::types::Fsid(id).to_string().into()
-}

@@ -186,7 +186,7 @@ pub async fn snapshot_trash_add(object: Object<'_>, id: SnapId) -> Result<(), Er
     }
     let bit = features::op::SNAP_TRASH;
     change_op_features(&mut *object, bit, bit).await?;
-    let original_name = std::mem::replace(&mut snap.name, super::new_uuid(&mut *object));
+    let original_name = std::mem::replace(&mut snap.name, super::uuid::new_uuid(&mut *object));
     snap.namespace = SnapshotNamespace::Trash { original_name, original_kind };
     write(object, id, snap).await
 }

@@ -56,9 +56,9 @@ pub async fn mirror_peer_ping(
         (None, Some(peer)) => MirrorPeer { site_name, ..peer.clone() },
         (Some(peer), None) => MirrorPeer { mirror_uuid, ..peer.clone() },
         (None, None) => {
-            let mut uuid = crate::rbd::new_uuid(&mut *object);
+            let mut uuid = crate::rbd::uuid::new_uuid(&mut *object);
             while has_key(&mut *object, &key(PREFIX, &uuid)).await? {
-                uuid = crate::rbd::new_uuid(&mut *object);
+                uuid = crate::rbd::uuid::new_uuid(&mut *object);
             }
             MirrorPeer {
                 uuid,
