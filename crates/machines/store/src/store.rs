@@ -37,7 +37,7 @@ pub struct Usage {
 }
 
 impl Store {
-    /// A store in memory without a limit, whose transactions are durable at once.
+    /// A store in memory without a limit; its transactions are durable at once.
     pub fn memory() -> Store {
         Store(Backend::Memory(Rc::new(MemStore::new(u64::MAX))))
     }

@@ -6,6 +6,7 @@
 
 mod busy;
 mod faults;
+mod request;
 mod sim;
 mod threads;
 mod uring;
@@ -13,13 +14,14 @@ mod uring;
 pub use aligned::AlignedBuf;
 pub use busy::{DeviceTime, SIZES, Served, Slowness};
 pub use faults::Faults;
+pub use request::Gather;
 pub use sim::{Doomed, SimDisk, SimEvent};
 
 use crate::types::BLOCK;
 use busy::{Busy, Way};
 use bytes::Bytes;
 use faults::Dice;
-use smallvec::SmallVec;
+use request::Outcome;
 use std::fs::File;
 use std::future::Future;
 use std::io;
@@ -29,9 +31,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-
-/// What a write consists of: slices that follow each other on the device.
-pub type Gather = SmallVec<[Bytes; 2]>;
 
 /// How requests reach a file or block device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -353,7 +352,7 @@ fn align(data: Gather, direct: bool) -> Gather {
         out[at..at + b.len()].copy_from_slice(b);
         at += b.len();
     }
-    SmallVec::from_iter([out.freeze()])
+    Gather::from_iter([out.freeze()])
 }
 
 fn block_device_size(file: &File) -> io::Result<u64> {
@@ -364,9 +363,6 @@ fn block_device_size(file: &File) -> io::Result<u64> {
     let r = unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &mut size) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(size) }
 }
-
-/// What a request gives back: its buffer (reads) and the outcome.
-pub(crate) type Outcome = (Option<AlignedBuf>, io::Result<()>);
 
 fn finish_read((buf, result): Outcome) -> io::Result<Bytes> {
     result?;

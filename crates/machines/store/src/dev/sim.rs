@@ -1,6 +1,6 @@
 //! A simulated disk that records what was asked of it and can tell what a crash would leave.
 
-use super::Gather;
+use super::request::Gather;
 use crate::types::BLOCK;
 use bytes::{Bytes, BytesMut};
 use std::cell::RefCell;

@@ -1,6 +1,7 @@
 //! Blocking calls on a few threads, for kernels and containers without io_uring.
 
-use super::{AlignedBuf, Gather, Outcome};
+use super::request::{Gather, Outcome};
+use aligned::AlignedBuf;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;

@@ -2,7 +2,8 @@
 //! are completions, so that tokio's reactor can wait for it. One task submits what was queued
 //! during the tick and hands out completions.
 
-use super::{AlignedBuf, Gather, Outcome};
+use super::request::{Gather, Outcome};
+use aligned::AlignedBuf;
 use io_uring::{IoUring, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::fs::File;

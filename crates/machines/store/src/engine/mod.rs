@@ -30,6 +30,7 @@ mod nodes;
 mod open;
 mod pace;
 mod prepare;
+mod prepared;
 mod read;
 mod record;
 mod replay;

@@ -6,7 +6,7 @@
 
 use super::cache::BlockCache;
 use super::family::Family;
-use super::prepare::Prepared;
+use super::prepared::Prepared;
 use super::slots::Slots;
 use crate::alloc::{Alloc, Image, Run};
 use crate::codec::corrupt;
