@@ -6,10 +6,10 @@ use types::{Epoch, Eversion, LogPriority, ObjectId, OsdId, PgId, PgShard, SnapId
 
 use crate::info::Backfill;
 use crate::lease::Steady;
-use crate::machine::ScrubKind;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 use crate::proposal::{OpToken, PersistToken, ReadToken};
 use crate::rows::RowBatch;
+use crate::scrub::ScrubKind;
 use crate::shard_read::{ShardAnswer, ShardQuery};
 
 /// Receivers of one message.

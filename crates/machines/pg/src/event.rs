@@ -1,9 +1,9 @@
 //! What can happen to a PG.
 
-use crate::machine::ScrubKind;
 use crate::map::MapRef;
 use crate::msg::{Listing, ObjectChunk, PeerHeader, PeerMsg};
 use crate::proposal::{PersistToken, ReadToken};
+use crate::scrub::ScrubKind;
 use crate::scrub::ScrubMap;
 use crate::shard_read::ShardAnswer;
 use types::{Eversion, ObjectId, OsdId, PgShard, SnapId};

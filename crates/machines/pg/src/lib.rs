@@ -73,7 +73,7 @@ pub use lease::{Promise, Steady};
 pub use log_entry::{LogEntry, LogOp};
 pub use machine::{
     BackfillStatus, GiveUp, Holder, Incomplete, Lacking, LostRefused, PeeringStatus, Pg, RuledOut,
-    ScrubKind, ScrubResults, StateHistory, Stay, StayTimes, WaitsFor,
+    ScrubResults, StateHistory, Stay, StayTimes, WaitsFor,
 };
 pub use map::{MapRef, MapView, Mapping, MergeMeta, PoolView};
 pub use members::Members;
@@ -85,7 +85,7 @@ pub use proposal::{
 };
 pub use reserver::{Reserver, Turn, Wish};
 pub use rows::{LoadError, RowBatch};
-pub use scrub::{ScrubMap, ScrubObject};
+pub use scrub::{ScrubKind, ScrubMap, ScrubObject};
 pub use shard_read::{ShardAnswer, ShardBytes, ShardQuery};
 pub use stats::StatSum;
 pub use types::PgState;

@@ -79,7 +79,7 @@ pub struct NewEntry {
     pub prior_version: Eversion,
     /// The object's user-visible version after.
     pub user_version: u64,
-    /// Who asked; default for internal changes, which are not recognised when resent.
+    /// The request; default for internal changes, which are not recognised when resent.
     pub reqid: ReqId,
     /// Modification time.
     pub mtime: Utime,

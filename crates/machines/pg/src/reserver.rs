@@ -1,4 +1,4 @@
-//! Whose turn it is on an OSD to recover or to backfill (Ceph: `common/AsyncReserver.h`).
+//! Which PGs may recover or backfill on an OSD (Ceph: `common/AsyncReserver.h`).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,12 +23,12 @@ pub struct Wish<T> {
     pub backfill: bool,
 }
 
-/// What changed for somebody.
+/// What changed for a PG.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn<T> {
     /// His turn has come.
     Granted(T),
-    /// He had a turn, and must ask again: somebody with a higher priority needs it.
+    /// It had a reservation, and must ask again: a PG with a higher priority needs it.
     Preempted(T),
 }
 
@@ -73,7 +73,7 @@ impl<T: Copy + Ord> Reserver<T> {
         self.waiting.insert(who, entry);
     }
 
-    /// Somebody is done, or does not want to any more.
+    /// A PG is done, or does not want its reservation any more.
     pub fn leave(&mut self, who: T) {
         if let Some(e) = self.waiting.remove(&who) {
             self.order.remove(&(Reverse(e.priority), e.since, who));
@@ -116,7 +116,7 @@ impl<T: Copy + Ord> Reserver<T> {
     /// there is none.
     pub fn next(&mut self, most: usize, backfills: bool) -> Option<Turn<T>> {
         let most = most.max(1);
-        // Of the lowest priority, who asked last has lost least.
+        // Of the lowest priority, the one that asked last has lost least.
         let lowest = self.holding.iter().map(|(t, e)| (e.priority, Reverse(e.since), *t)).min();
         if self.holding.len() > most {
             let (_, _, who) = lowest?;

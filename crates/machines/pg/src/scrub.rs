@@ -20,6 +20,28 @@ use types::{Eversion, ObjectId, ObjectInfo, PgShard, SnapId, SnapSet};
 use crate::info::Backfill;
 use crate::stats::StatSum;
 
+/// The kind of a scrub.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScrubKind {
+    /// Read data and omap too.
+    pub deep: bool,
+    /// Repair what is found.
+    pub repair: bool,
+    /// It looks whether a repair has helped.
+    pub check: bool,
+}
+
+impl ScrubKind {
+    /// Its name in commands and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self { repair: true, .. } => "repair",
+            Self { deep: true, .. } => "deep-scrub",
+            _ => "scrub",
+        }
+    }
+}
+
 /// Attribute with an object's info.
 pub(crate) const OI_ATTR: &[u8] = b"_";
 /// Attribute of a head with its snap set.

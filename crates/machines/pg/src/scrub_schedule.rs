@@ -4,7 +4,7 @@
 use types::Utime;
 
 use crate::info::PgHistory;
-use crate::machine::ScrubKind;
+use crate::scrub::ScrubKind;
 
 /// Options, with what the pool says put in their place already. Seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]

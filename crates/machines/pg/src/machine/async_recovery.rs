@@ -13,7 +13,7 @@ use types::PgShard;
 use crate::info::Backfill;
 use crate::members::Members;
 
-use super::backfill::Stage;
+use super::parts::backfill::Stage;
 use super::{Pg, Phase};
 
 impl Pg {

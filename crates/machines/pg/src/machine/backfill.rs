@@ -25,7 +25,7 @@
 //! This module decides which copies are filled and when, `backfill_scan` finds out what they lack,
 //! `backfill_target` is the other side.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use types::{Eversion, ObjectId, PgShard};
 
@@ -34,69 +34,12 @@ use crate::info::{Backfill, PgInfo};
 use crate::log_entry::LoggedRef;
 use crate::merge;
 use crate::missing::MissingSet;
-use crate::msg::{Listing, LogSegment, Payload, PeerMsg, Query, RepOp};
+use crate::msg::{LogSegment, Payload, PeerMsg, Query, RepOp};
 use crate::stats::StatSum;
 
-use super::backfill_scan::{Lister, Scan};
+use super::parts::backfill::{OwnTurn, Stage, Target};
+use super::parts::scan::Scan;
 use super::{Pg, Phase};
-
-/// What is being filled, and what was asked of the host.
-#[derive(Debug, Default)]
-pub(super) struct Backfilling {
-    pub(super) targets: BTreeMap<PgShard, Target>,
-    turn: OwnTurn,
-    pub(super) scan: Scan,
-    /// An object of this copy cannot be read: no copy can be filled beyond it.
-    damaged: bool,
-    pub(super) listings: BTreeMap<u64, Lister>,
-    pub(super) next_listing: u64,
-}
-
-/// The reservation on this OSD, which is for all targets.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum OwnTurn {
-    /// It is not wanted (now).
-    #[default]
-    None,
-    /// Waited for.
-    Asked,
-    /// Here.
-    Held,
-}
-
-/// A copy that is filled, or will be.
-#[derive(Debug)]
-pub(super) struct Target {
-    pub(super) stage: Stage,
-    /// Its objects behind its cursor, as far as it told of them.
-    pub(super) listing: Option<Listing>,
-    /// They were asked for.
-    pub(super) asked: bool,
-    /// A move of the cursor is on its way.
-    pub(super) advancing: bool,
-    /// It had everything but newer writes when it began to follow.
-    pub(super) beside: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    /// Not begun: waits for the reservation on this OSD.
-    Waiting,
-    /// Asked the target for its log.
-    GetLog,
-    /// The target follows from here on; it has not said so yet.
-    Starting,
-    /// Follows, and that is all for now.
-    Following,
-    /// Waits for a reservation on the target.
-    TargetTurn,
-    /// The target has no room. It gives the reservation when it has.
-    TooFull,
-    /// At work.
-    Filling,
-    /// Waits for the map in which the target acts.
-    Done,
-}
 
 /// What goes on, for people.
 #[derive(Clone, PartialEq, Debug)]

@@ -5,8 +5,6 @@
 //! listings reach, or to the cursor of the next target: from there on it takes part. So a target
 //! that came late catches up, and then all go on together.
 
-use std::collections::BTreeMap;
-
 use types::{Epoch, Eversion, ObjectId, PgShard, ShardId};
 
 use crate::action::Action;
@@ -16,60 +14,13 @@ use crate::missing::MissingItem;
 use crate::msg::{Listing, PeerMsg};
 use crate::proposal::ReadToken;
 
-use super::backfill::Stage;
+use super::parts::backfill::Stage;
+use super::parts::scan::{Lister, Scan, Written};
 use super::{Pg, Phase};
 
 /// Objects that one step makes missing. Writers of missing objects wait, and they take memory on
 /// both sides; but each step is a transaction of each target.
 const STEP: usize = 16;
-
-/// For whom the host lists objects.
-#[derive(Debug)]
-pub(super) enum Lister {
-    /// For the comparison.
-    Own,
-    /// For the primary.
-    Primary { to: PgShard, asked: Epoch, after: Backfill },
-    /// For the next range of a scrub.
-    Scrub(u64),
-}
-
-/// The primary's own objects, for all targets.
-#[derive(Debug, Default)]
-pub(super) struct Scan {
-    /// What is listed, or was asked for, begins behind this.
-    from: Backfill,
-    listing: Option<Listing>,
-    /// The token under which the host is listing.
-    asked: Option<u64>,
-    /// Changes of objects since the listing was asked for: it may be from before or after.
-    changes: BTreeMap<ObjectId, Vec<Written>>,
-}
-
-/// A change of an object.
-#[derive(Clone, Copy, Debug)]
-struct Written {
-    /// The version that it has; none if it is gone.
-    version: Option<Eversion>,
-    /// The shards that the change is about.
-    written: ec::ShardSet,
-}
-
-impl Scan {
-    /// Makes it begin at a cursor: forgets what is before it, or all if what is behind the cursor
-    /// is not known.
-    fn align(&mut self, front: &Backfill) {
-        if *front < self.from {
-            *self = Self::default();
-        } else if self.listing.take_if(|l| l.upto <= *front).is_none()
-            && let Some(listing) = self.listing.as_mut().filter(|_| *front > self.from)
-        {
-            listing.objects.retain(|o, _| !front.covers(o));
-            listing.shards.retain(|o, _| !front.covers(o));
-            self.from = front.clone();
-        }
-    }
-}
 
 impl Pg {
     /// Asks for listings behind a cursor, which is that of these targets, and compares what there

@@ -33,15 +33,15 @@
 //! differences of clocks by pings (`src/osd/PeeringState.cc`: `send_lease`,
 //! `recalc_readable_until`; `HeartbeatStamps`).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use types::{Epoch, Eversion, ObjectId, PgShard};
+use types::{Eversion, ObjectId, PgShard};
 
 use crate::action::Action;
 use crate::lease::{Promise, Steady, nanos, usable};
 use crate::msg::PeerMsg;
 
+use super::parts::lease::{Held, Round};
 use super::{Pg, Phase};
 
 /// A pool with a smaller interval would do nothing else.
@@ -49,83 +49,6 @@ const LEAST: Duration = Duration::from_millis(10);
 /// A replica looks through so many recent entries for a write of the object; one that has more does
 /// not serve reads.
 const RECENT_MAX: usize = 1_000;
-
-/// What this copy has promised, and what was promised to it.
-#[derive(Debug, Default)]
-pub(super) struct Leases {
-    now: Steady,
-    /// The copy was loaded: promises begin when the clock is known.
-    assumed: bool,
-    /// The copies that may still serve reads.
-    promised: BTreeMap<PgShard, Held>,
-    // As primary.
-    round: Round,
-    complete: Option<(Steady, Duration)>,
-    /// The host was told that reads wait, or may be waiting.
-    laggy: bool,
-    // As replica.
-    answered: Option<(u64, Steady, Duration)>,
-    answered_before: Option<Steady>,
-    until: Steady,
-    /// Durable on every acting OSD, as far as the primary told.
-    committed: Eversion,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    up_from: Epoch,
-    interval: Epoch,
-    until: Steady,
-}
-
-#[derive(Debug, Default)]
-struct Round {
-    number: u64,
-    began: Steady,
-    length: Duration,
-    waiting: BTreeSet<PgShard>,
-}
-
-impl Leases {
-    /// A new interval: what was promised stays promised.
-    pub(super) fn leave_interval(&mut self) {
-        let (now, assumed) = (self.now, self.assumed);
-        *self =
-            Self { now, assumed, promised: std::mem::take(&mut self.promised), ..Self::default() };
-    }
-
-    /// A copy that may serve reads of a PG may serve those of its child, until it knows of the
-    /// split.
-    pub(super) fn of_child(&self) -> Self {
-        Self {
-            now: self.now,
-            assumed: self.assumed,
-            promised: self.promised.clone(),
-            ..Self::default()
-        }
-    }
-
-    /// The copies that may serve reads of a PG that is joined with this one. Its intervals are not
-    /// this one's, so their promises count as made in the epoch of the join.
-    pub(super) fn inherit(&mut self, source: &Self, epoch: Epoch) {
-        self.assumed |= source.assumed;
-        self.now = self.now.max(source.now);
-        for (holder, held) in &source.promised {
-            self.note(*holder, Held { interval: epoch, ..*held });
-        }
-    }
-
-    fn note(&mut self, holder: PgShard, held: Held) {
-        let old = self.promised.entry(holder).or_insert(held);
-        if held.up_from > old.up_from {
-            // Its former life is over.
-            *old = held;
-        } else if held.up_from == old.up_from {
-            old.until = old.until.max(held.until);
-            old.interval = old.interval.max(held.interval);
-        }
-    }
-}
 
 impl Pg {
     /// Tells the time. The host does so before it hands over events; leases are measured with it.

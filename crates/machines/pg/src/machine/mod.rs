@@ -26,6 +26,7 @@ mod invariants;
 mod join;
 mod lease;
 mod maps;
+mod parts;
 mod peering;
 mod peering_status;
 mod rebuild;
@@ -60,10 +61,12 @@ use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
 use crate::rows;
 use crate::stats::StatSum;
 
+use parts::{Backfilling, Leases, Recovery, Repairs, Reservation, Scrubbing, Times, Trimming};
+
 pub use backfill::BackfillStatus;
 pub use history::{StateHistory, Stay, StayTimes};
+pub use parts::scrub::ScrubResults;
 pub use peering_status::{Incomplete, PeeringStatus, RuledOut, WaitsFor};
-pub use scrub::{ScrubKind, ScrubResults};
 pub use status::{PeerStatus, PgStatus};
 pub use unfound::{GiveUp, Holder, Lacking, LostRefused};
 
@@ -76,7 +79,7 @@ enum Phase {
     Stray,
     /// Takes writes from the primary.
     ReplicaActive,
-    /// Primary: asks who has what.
+    /// Primary: asks copies for their infos.
     GetInfo { waiting: BTreeSet<PgShard> },
     /// Primary: OSDs that may hold newer writes are down.
     Down,
@@ -217,21 +220,21 @@ pub struct Pg {
     /// No acting OSD lacks an object that the log up to here changed.
     min_last_complete_ondisk: Eversion,
     clean: bool,
-    recovery: recovery::Recovery,
-    repairs: repair::Repairs,
-    scrub: scrub::Scrubbing,
-    backfill: backfill::Backfilling,
-    reservation: reserve::Reservation,
-    trimming: Option<snaptrim::Trimming>,
-    leases: lease::Leases,
+    recovery: Recovery,
+    repairs: Repairs,
+    scrub: Scrubbing,
+    backfill: Backfilling,
+    reservation: Reservation,
+    trimming: Option<Trimming>,
+    leases: Leases,
     /// When this OSD had come up, when the primary was last told of this copy.
     told_since: Epoch,
-    times: status::Times,
+    times: Times,
     history: history::StateHistory,
 }
 
 impl Pg {
-    /// A PG that nobody has yet, in the first epoch in which it has an acting set (see
+    /// A PG without any copy yet, in the first epoch in which it has an acting set (see
     /// [`creation`](crate::creation)). `None` if the map does not know it.
     pub fn create(me: OsdId, copy: SpgId, map: MapRef, conf: PgConf, now: Utime) -> Option<Self> {
         let epoch = map.epoch();
@@ -374,15 +377,15 @@ impl Pg {
             all_committed: Eversion::default(),
             min_last_complete_ondisk: Eversion::default(),
             clean: false,
-            recovery: recovery::Recovery::default(),
-            repairs: repair::Repairs::default(),
-            scrub: scrub::Scrubbing::default(),
-            backfill: backfill::Backfilling::default(),
-            reservation: reserve::Reservation::default(),
+            recovery: Recovery::default(),
+            repairs: Repairs::default(),
+            scrub: Scrubbing::default(),
+            backfill: Backfilling::default(),
+            reservation: Reservation::default(),
             trimming: None,
-            leases: lease::Leases::default(),
+            leases: Leases::default(),
             told_since: Epoch(0),
-            times: status::Times::new(now),
+            times: Times::new(now),
             history: history::StateHistory::default(),
         }
     }

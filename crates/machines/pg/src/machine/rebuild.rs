@@ -23,7 +23,7 @@ use crate::proposal::ReadToken;
 use crate::rows;
 use crate::shard_read::{ShardAnswer, ShardQuery};
 
-use super::recovery::{Copy, Read};
+use super::parts::recovery::{Copy, Read};
 use super::{Deferred, Pg};
 
 impl Pg {

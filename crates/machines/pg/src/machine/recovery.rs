@@ -13,8 +13,6 @@
 //! An object with its newest content given up has an older one again: a copy that has that says
 //! from then on that it is the new version, without copying.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use denc::{Decode, Encode, Features};
 use types::{Epoch, Eversion, ObjectId, ObjectInfo, PgShard};
 
@@ -25,118 +23,8 @@ use crate::proposal::ReadToken;
 use crate::rows;
 use crate::scrub::OI_ATTR;
 
+use super::parts::recovery::{Copy, Read};
 use super::{Deferred, Pg, Phase};
-
-/// Objects that are being copied.
-#[derive(Debug, Default)]
-pub(super) struct Recovery {
-    pub(super) active: BTreeMap<ObjectId, Copy>,
-    unfound: BTreeSet<ObjectId>,
-    pub(super) reads: BTreeMap<u64, Read>,
-    next_read: u64,
-    /// A grant was asked for and has not come.
-    asked: bool,
-    /// Clients wait for it: goes first, and does not count against the limit.
-    pub(super) urgent: BTreeSet<ObjectId>,
-    /// The OSDs that were asked for a copy that they have not told of, and in which of their lives.
-    asked_infos: BTreeMap<PgShard, Epoch>,
-    /// Objects that were given up and are gone, up to this version, once that is durable
-    /// everywhere.
-    losing: (Eversion, BTreeSet<ObjectId>),
-}
-
-#[derive(Debug)]
-pub(super) enum Copy {
-    /// An older content here becomes the newest.
-    Revert,
-    /// `next` is asked for, unless the part before it is being `written`.
-    Pull { from: PgShard, version: Eversion, next: Progress, written: bool },
-    Push {
-        version: Eversion,
-        targets: Vec<PgShard>,
-        waiting: Vec<PgShard>,
-        next: Progress,
-        last: bool,
-    },
-    /// Shards are made of other shards; `token` names what the host was asked for last.
-    Rebuild {
-        version: Eversion,
-        targets: Vec<PgShard>,
-        sources: Vec<PgShard>,
-        waiting: Vec<PgShard>,
-        next: Progress,
-        last: bool,
-        token: u64,
-    },
-}
-
-#[derive(Debug)]
-pub(super) enum Read {
-    /// The attributes of what becomes this version.
-    Revert(ObjectId, Eversion),
-    /// For a push to several replicas.
-    Push(ObjectId, Eversion),
-    /// For a primary that pulls.
-    Answer { to: PgShard, asked: Epoch, oid: ObjectId, version: Eversion },
-    /// Shards are made of others.
-    Rebuild(ObjectId),
-    /// A shard, for a primary that reads.
-    Shard { to: PgShard, asked: Epoch, id: u64 },
-}
-
-impl Recovery {
-    pub(super) fn is_unfound(&self, oid: &ObjectId) -> bool {
-        self.unfound.contains(oid)
-    }
-
-    pub(super) fn unfound(&self) -> usize {
-        self.unfound.len()
-    }
-
-    /// Clients wait for this object: it does not wait for a grant.
-    pub(super) fn hurry(&mut self, oid: ObjectId) {
-        self.urgent.insert(oid);
-    }
-
-    pub(super) fn set_unfound(&mut self, unfound: BTreeSet<ObjectId>) -> Vec<ObjectId> {
-        let old = std::mem::replace(&mut self.unfound, unfound);
-        self.unfound.difference(&old).cloned().collect()
-    }
-
-    pub(super) fn unfound_objects(&self) -> impl Iterator<Item = &ObjectId> {
-        self.unfound.iter()
-    }
-
-    pub(super) fn is_active(&self, oid: &ObjectId) -> bool {
-        self.active.contains_key(oid)
-    }
-
-    pub(super) fn was_asked(&self, shard: PgShard, up_from: Epoch) -> bool {
-        self.asked_infos.get(&shard) == Some(&up_from)
-    }
-
-    pub(super) fn note_asked(&mut self, shard: PgShard, up_from: Epoch) {
-        self.asked_infos.insert(shard, up_from);
-    }
-
-    /// Whether the object was given up, and not every copy knows yet.
-    pub(super) fn is_losing(&self, oid: &ObjectId) -> bool {
-        self.losing.1.contains(oid)
-    }
-
-    pub(super) fn note_losing(&mut self, upto: Eversion, oids: impl IntoIterator<Item = ObjectId>) {
-        self.losing.0 = upto;
-        self.losing.1.extend(oids);
-    }
-
-    /// Objects that were given up, if all know it.
-    pub(super) fn take_lost(&mut self, committed: Eversion) -> BTreeSet<ObjectId> {
-        if self.losing.1.is_empty() || self.losing.0 > committed {
-            return BTreeSet::new();
-        }
-        std::mem::take(&mut self.losing.1)
-    }
-}
 
 /// Where the content of an object that is missing here comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

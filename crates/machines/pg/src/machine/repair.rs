@@ -5,8 +5,6 @@
 //! repair that is interrupted goes on. (Ceph: `PrimaryLogPG::rep_repair_primary_object`,
 //! `PeeringState::force_object_missing`.)
 
-use std::collections::BTreeSet;
-
 use types::{Eversion, LogPriority, ObjectId, PgShard};
 
 use crate::action::{Action, Persist};
@@ -15,21 +13,6 @@ use crate::msg::PeerMsg;
 use crate::rows;
 
 use super::{Pg, Phase};
-
-/// Objects with copies that are being replaced because they are bad.
-#[derive(Debug, Default)]
-pub(super) struct Repairs {
-    /// On the primary: objects of which some copy is.
-    objects: BTreeSet<ObjectId>,
-    /// Those with a bad copy here.
-    own: BTreeSet<ObjectId>,
-}
-
-impl Repairs {
-    pub(super) fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-}
 
 impl Pg {
     /// The host cannot read this object, which has this version. Without anybody to ask for a good

@@ -1,4 +1,4 @@
-//! Writes: the primary orders them, everybody persists them, the client hears when all have.
+//! Writes: the primary orders them, all copies persist them, the client hears when all have.
 
 use smallvec::{SmallVec, smallvec};
 use types::{Eversion, ObjectId, PgShard, ShardId};
@@ -290,7 +290,7 @@ impl Pg {
         self.forget_undo(op.committed, &mut persist);
         self.trim_log(op.trim_to, &mut persist);
         if given_up {
-            // Nobody knows how large it was.
+            // Its size is not known.
             self.info.stats_invalid = true;
             self.info_rows(&mut persist);
         } else {
@@ -307,7 +307,7 @@ impl Pg {
         }
     }
 
-    /// Replies to the writes that everybody has.
+    /// Replies to the writes that all acting copies have.
     pub(super) fn complete_writes(&mut self) {
         if self.inflight.is_empty() {
             return;
@@ -370,7 +370,7 @@ impl Pg {
         }
     }
 
-    /// A degraded PG kept a long log; now that it is clean, nobody needs so much of it.
+    /// A degraded PG kept a long log; a clean one needs less of it.
     pub(super) fn trim_idle(&mut self) {
         let to = self.trim_target();
         if to <= self.log.tail() {

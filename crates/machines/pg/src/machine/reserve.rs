@@ -16,6 +16,7 @@ use types::{PgShard, PgState};
 use crate::action::Action;
 use crate::msg::PeerMsg;
 
+use super::parts::reservation::Stage;
 use super::{Pg, Phase};
 
 /// Base priorities (Ceph: `osd_types.h`, `OSD_RECOVERY_PRIORITY_BASE` and its neighbours).
@@ -28,43 +29,6 @@ const BACKFILL_FORCED: u8 = 254;
 const RECOVERY_FORCED: u8 = 255;
 /// Bounds of a pool's `recovery_priority` (`OSD_POOL_PRIORITY_MIN` and `MAX`).
 const POOL_MAX: i32 = 10;
-
-/// How far recovery is with its reservations.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-enum Stage {
-    /// It has none and wants none.
-    #[default]
-    Idle,
-    /// Waits for this OSD's.
-    Own,
-    /// Waits for that of an acting replica.
-    Replica(PgShard),
-    /// Has all.
-    Held,
-}
-
-/// Reservations of recovery, and what operators said of the PG's priority.
-#[derive(Debug, Default)]
-pub(super) struct Reservation {
-    stage: Stage,
-    /// Replicas that were asked.
-    asked: Vec<PgShard>,
-    recovery_forced: bool,
-    backfill_forced: bool,
-}
-
-impl Reservation {
-    pub(super) fn is_held(&self) -> bool {
-        self.stage == Stage::Held
-    }
-
-    pub(super) fn state(&self) -> PgState {
-        let mut s = PgState::default();
-        s.set(PgState::FORCED_RECOVERY, self.recovery_forced);
-        s.set(PgState::FORCED_BACKFILL, self.backfill_forced);
-        s
-    }
-}
 
 /// A base with what speaks for more haste in the PG and in its pool, within the range of its base.
 fn clamp(base: i32, more: i32, pool: i32, highest: i32) -> u8 {

@@ -20,146 +20,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use types::scrub::{InconsistentObject, InconsistentSnapset};
-use types::{Epoch, Eversion, LogPriority, ObjectId, PgShard, PgState};
+use types::{Epoch, Eversion, LogPriority, ObjectId, PgShard};
 
 use crate::action::Action;
 use crate::backend::Compared;
 use crate::info::{Backfill, PgHistory, ScrubSummary};
 use crate::msg::PeerMsg;
 use crate::proposal::ReadToken;
-use crate::scrub::{Found, Repairable, Rules, ScrubMap};
+use crate::scrub::{Found, Repairable, Rules, ScrubKind, ScrubMap};
 use crate::stats::StatSum;
 
+use super::parts::scrub::{Job, Scanner, ScrubResults, Stage, Tally};
 use super::{Pg, Phase};
 
 /// Records that are kept for clients that ask. More are counted, and not shown.
 const RECORDS_MAX: usize = 10_000;
 /// Lines that one scrub writes to the cluster log, beside its result.
 const LINES_MAX: usize = 200;
-
-/// The kind of a scrub.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ScrubKind {
-    /// Read data and omap too.
-    pub deep: bool,
-    /// Repair what is found.
-    pub repair: bool,
-    /// It looks whether a repair has helped.
-    pub check: bool,
-}
-
-impl ScrubKind {
-    /// Its name in commands and logs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self { repair: true, .. } => "repair",
-            Self { deep: true, .. } => "deep-scrub",
-            _ => "scrub",
-        }
-    }
-}
-
-/// The findings of the last scrub of this interval.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct ScrubResults {
-    /// Objects with copies that differ.
-    pub objects: BTreeMap<ObjectId, InconsistentObject>,
-    /// Objects with clones that do not fit.
-    pub snapsets: BTreeMap<ObjectId, InconsistentSnapset>,
-}
-
-/// What goes on.
-#[derive(Debug, Default)]
-pub(super) struct Scrubbing {
-    job: Option<Job>,
-    /// Scans that the host was asked for.
-    scans: BTreeMap<u64, Scanner>,
-    next_id: u64,
-    results: Option<ScrubResults>,
-    failed_repair: bool,
-}
-
-/// For whom the host scans.
-#[derive(Debug)]
-enum Scanner {
-    /// For this round of the own scrub.
-    Own(u64),
-    /// For the primary.
-    Primary { to: PgShard, asked: Epoch, id: u64 },
-}
-
-#[derive(Debug)]
-struct Job {
-    kind: ScrubKind,
-    stage: Stage,
-    /// Everything up to here is compared.
-    cursor: Backfill,
-    /// How many objects the next range has.
-    chunk: usize,
-    /// How often a write may still go first.
-    preemptions: u32,
-    tally: Tally,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Waits for turns on these OSDs.
-    Reserving(BTreeSet<PgShard>),
-    /// Waits for the own listing of this round.
-    Listing(u64),
-    /// Waits for scans of this round.
-    Scanning {
-        id: u64,
-        upto: Backfill,
-        waiting: BTreeSet<PgShard>,
-        maps: BTreeMap<PgShard, ScrubMap>,
-        disturbed: bool,
-    },
-}
-
-/// The findings so far.
-#[derive(Debug, Default)]
-struct Tally {
-    shallow: u64,
-    deep: u64,
-    missing: usize,
-    inconsistent: usize,
-    fixed: u64,
-    large_omap: u64,
-    stats: StatSum,
-    /// Some object could not be counted.
-    inexact: bool,
-    lines: usize,
-    results: ScrubResults,
-}
-
-impl Scrubbing {
-    /// What the PG's state says of it.
-    pub(super) fn state(&self) -> PgState {
-        let mut s = PgState::default();
-        if let Some(job) = self.job.as_ref().filter(|j| !matches!(j.stage, Stage::Reserving(_))) {
-            s.set(PgState::SCRUBBING, true);
-            s.set(PgState::DEEP_SCRUB, job.kind.deep);
-            s.set(PgState::REPAIR, job.kind.repair);
-        }
-        s.set(PgState::FAILED_REPAIR, self.failed_repair);
-        s
-    }
-
-    /// The range that is being scanned, if the object is in it.
-    fn range_of(&mut self, oid: &ObjectId) -> Option<(&mut bool, u32)> {
-        let job = self.job.as_mut()?;
-        match &mut job.stage {
-            Stage::Scanning { upto, disturbed, .. }
-                if upto.covers(oid) && !job.cursor.covers(oid) =>
-            {
-                Some((disturbed, job.preemptions))
-            }
-            _ => None,
-        }
-    }
-}
 
 impl Pg {
     /// What the last scrub in this interval found; `None` if there was none.

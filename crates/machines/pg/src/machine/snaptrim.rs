@@ -1,38 +1,11 @@
 //! Removed snapshots with objects that are still there.
 
-use types::{IntervalSet, PgState, SnapId};
+use types::{IntervalSet, SnapId};
 
 use crate::action::Action;
 
+use super::parts::snap_trim::{Stage, Trimming};
 use super::{Pg, Phase};
-
-/// The snapshot that is being trimmed, and how far that is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Trimming {
-    snap: SnapId,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// The host was asked.
-    Waiting,
-    /// The host is at it.
-    Running,
-    /// An object could not be read; the PG's state shows it until the next interval.
-    Damaged,
-}
-
-impl Trimming {
-    /// What the PG's state says of it.
-    pub(super) fn state(self) -> PgState {
-        match self.stage {
-            Stage::Waiting => PgState::SNAPTRIM_WAIT,
-            Stage::Running => PgState::SNAPTRIM,
-            Stage::Damaged => PgState::SNAPTRIM_ERROR,
-        }
-    }
-}
 
 impl Pg {
     /// Removed snapshots that are not trimmed yet.
