@@ -1,0 +1,245 @@
+//! One step of a job: the PGs that move together.
+
+use super::record::{Limits, Moving, Stop};
+use crate::Stats;
+use crate::pace::ClientLatency;
+use crate::stats::groups;
+use crate::upmap::{Refused, Trial, Upmap, same_place};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Epoch, OsdId, OsdMap, PgId, Utime};
+
+/// What a step is chosen from.
+#[derive(Clone, Copy)]
+pub struct Look<'a> {
+    /// The map.
+    pub map: &'a OsdMap,
+    /// What is known of data.
+    pub stats: &'a Stats,
+    /// PGs that are not active and clean.
+    pub unclean: &'a BTreeSet<PgId>,
+    /// How many PGs each OSD acts for.
+    pub acting: &'a BTreeMap<OsdId, u32>,
+    /// All OSDs that are up have told what they have with this map or a later one.
+    pub told: Epoch,
+    /// The epoch that the next map gets.
+    pub next: Epoch,
+    /// The time.
+    pub now: Utime,
+    /// How long clients' operations took.
+    pub clients: ClientLatency,
+    /// Model and serial number of devices that have one OSD.
+    pub serials: &'a BTreeMap<OsdId, String>,
+}
+
+/// Upmaps that keep all data where the old map has it when the new one takes its place.
+pub fn hold(old: &OsdMap, new: OsdMap) -> Result<BTreeMap<PgId, Upmap>, Stop> {
+    let mut trial = Trial::new(new);
+    for pg in old.pools.keys().flat_map(|p| groups(old, *p)) {
+        let was = old.pg_to_raw_upmap(pg);
+        let by_hand = !Upmap::of(&trial.map, pg).is_empty();
+        let same = same_place(is_replicated(old, pg), &trial.map.pg_to_raw_upmap(pg), &was);
+        if same && (!by_hand || trial.is_sound(pg)) {
+            continue;
+        }
+        let why = |e: Refused| Stop(format!("pg {pg} cannot stay on {}: {e}", show(&was)));
+        trial.place(pg, &was).map_err(why)?;
+    }
+    trial.map.clean_upmaps();
+    let touched: BTreeSet<PgId> = old.upmapped().into_iter().chain(trial.map.upmapped()).collect();
+    let mut upmaps = BTreeMap::new();
+    for pg in touched {
+        let was = old.pg_to_raw_upmap(pg);
+        if !same_place(is_replicated(old, pg), &trial.map.pg_to_raw_upmap(pg), &was) {
+            return Err(Stop(format!("pg {pg} cannot stay on {}", show(&was))));
+        }
+        let upmap = Upmap::of(&trial.map, pg);
+        if upmap != Upmap::of(old, pg) {
+            upmaps.insert(pg, upmap);
+        }
+    }
+    Ok(upmaps)
+}
+
+pub(super) fn is_replicated(map: &OsdMap, pg: PgId) -> bool {
+    map.pool(pg.pool).is_some_and(|p| p.is_replicated())
+}
+
+/// Which OSDs leave a PG's placement, and which come.
+pub(crate) fn shift(replicated: bool, was: &[OsdId], is: &[OsdId]) -> (Vec<OsdId>, Vec<OsdId>) {
+    if replicated {
+        let not_in = |a: &[OsdId], b: &[OsdId]| {
+            a.iter().filter(|o| o.is_some() && !b.contains(o)).copied().collect()
+        };
+        return (not_in(was, is), not_in(is, was));
+    }
+    let pairs = || was.iter().zip(is).filter(|(a, b)| a != b);
+    (
+        pairs().map(|(a, _)| *a).filter(|o| o.is_some()).collect(),
+        pairs().map(|(_, b)| *b).filter(|o| o.is_some()).collect(),
+    )
+}
+
+/// How one step fills up: what is chosen, and what bounds the rest.
+pub(super) struct Batch<'a> {
+    pub(super) look: Look<'a>,
+    pub(super) trial: Trial,
+    pub(super) limits: Limits,
+    /// PGs that may move at a time.
+    pub(super) most: u32,
+    /// PGs that move, by OSD, and bytes that come.
+    pub(super) busy: BTreeMap<OsdId, (u32, u64)>,
+    pub(super) count: u32,
+    pub(super) chosen: BTreeMap<PgId, (Upmap, Moving)>,
+    /// Why something does not move now.
+    pub(super) blocked: BTreeSet<String>,
+}
+
+impl Batch<'_> {
+    pub(super) fn is_full(&self) -> bool {
+        self.count >= self.most
+    }
+
+    /// Whether a PG may go now. An OSD that it comes to must be up, and have room for all that
+    /// comes.
+    pub(super) fn may(&mut self, pg: PgId, from: &[OsdId], to: &[OsdId]) -> bool {
+        let bytes = self.look.stats.copy_bytes(self.look.map, pg);
+        for osd in to {
+            let coming = self.busy.get(osd).map_or(0, |b| b.1);
+            let why = if !self.look.map.is_up(*osd) {
+                format!("osd.{osd} is down")
+            } else if !self.look.stats.has_room(self.look.map, *osd, coming + bytes) {
+                format!("osd.{osd} has no room below backfillfull")
+            } else {
+                continue;
+            };
+            self.blocked.insert(why);
+            return false;
+        }
+        let busy = |o: &OsdId| self.busy.get(o).is_some_and(|b| b.0 >= self.limits.per_osd);
+        !from.iter().chain(to).any(busy)
+    }
+
+    /// A PG is on its way already.
+    pub(super) fn note(&mut self, m: &Moving) {
+        for osd in m.from.iter().chain(&m.to) {
+            self.busy.entry(*osd).or_default().0 += 1;
+        }
+        for osd in &m.to {
+            self.busy.entry(*osd).or_default().1 += m.bytes;
+        }
+        self.count += 1;
+    }
+
+    /// It is not any more.
+    pub(super) fn forget(&mut self, m: &Moving) {
+        for osd in m.from.iter().chain(&m.to) {
+            let busy = self.busy.entry(*osd).or_default();
+            busy.0 = busy.0.saturating_sub(1);
+        }
+        for osd in &m.to {
+            let busy = self.busy.entry(*osd).or_default();
+            busy.1 = busy.1.saturating_sub(m.bytes);
+        }
+        self.count = self.count.saturating_sub(1);
+    }
+
+    pub(super) fn take(&mut self, pg: PgId, upmap: Upmap, from: Vec<OsdId>, to: Vec<OsdId>) {
+        let bytes = self.look.stats.copy_bytes(self.look.map, pg);
+        for osd in from.iter().chain(&to) {
+            self.busy.entry(*osd).or_default().0 += 1;
+        }
+        for osd in &to {
+            self.busy.entry(*osd).or_default().1 += bytes;
+        }
+        self.count += u32::from(!to.is_empty());
+        self.chosen.insert(pg, (upmap, Moving { epoch: self.look.next, bytes, from, to }));
+    }
+
+    /// Gives a PG this upmap, if it may go now. An error if it never may.
+    pub(super) fn put(&mut self, pg: PgId, upmap: &Upmap) -> Result<bool, Refused> {
+        let was = self.trial.map.pg_to_raw_upmap(pg);
+        let before = Upmap::of(&self.trial.map, pg);
+        self.trial.put(pg, upmap)?;
+        let is = self.trial.map.pg_to_raw_upmap(pg);
+        let (from, to) = shift(is_replicated(self.look.map, pg), &was, &is);
+        if !to.is_empty() && !self.may(pg, &from, &to) {
+            before.put(&mut self.trial.map, pg);
+            return Ok(false);
+        }
+        self.take(pg, upmap.clone(), from, to);
+        Ok(true)
+    }
+
+    /// Brings a PG away from OSDs: to where CRUSH has it without them, if that is allowed, or else
+    /// to the emptiest OSDs that are.
+    pub(super) fn leave(&mut self, pg: PgId, leaving: &BTreeSet<OsdId>, without: &OsdMap) -> bool {
+        let was = self.trial.map.pg_to_raw_upmap(pg);
+        let crush = without.pg_to_raw_osds(pg);
+        let rule = self.look.map.pool(pg.pool).map_or(0, |p| p.crush_rule);
+        let (map, stats) = (self.look.map, self.look.stats);
+        let fill = |o: &OsdId| {
+            let coming = self.busy.get(o).map_or(0, |b| b.1);
+            stats.usage.get(o).map_or(2.0, |u| (u.used + coming) as f64 / u.total.max(1) as f64)
+        };
+        let mut others: Vec<(f64, OsdId)> = without
+            .crush
+            .rule_weights(rule.into())
+            .into_iter()
+            .filter(|(o, w)| *w > 0.0 && map.is_in(OsdId(*o)) && map.is_up(OsdId(*o)))
+            .map(|(o, _)| (fill(&OsdId(o)), OsdId(o)))
+            .collect();
+        others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let candidates: Vec<OsdId> = crush
+            .into_iter()
+            .filter(|o| o.is_some())
+            .chain(others.into_iter().map(|o| o.1))
+            .collect();
+        let Some((upmap, is)) = self.replace(pg, was.clone(), leaving, &candidates) else {
+            if self.blocked.is_empty() {
+                self.blocked.insert(format!("no OSD can take pg {pg}"));
+            }
+            return false;
+        };
+        let (from, to) = shift(is_replicated(map, pg), &was, &is);
+        self.take(pg, upmap, from, to);
+        true
+    }
+
+    /// Replaces one leaving OSD after the other; each by the first candidate that may.
+    pub(super) fn replace(
+        &mut self,
+        pg: PgId,
+        set: Vec<OsdId>,
+        leaving: &BTreeSet<OsdId>,
+        candidates: &[OsdId],
+    ) -> Option<(Upmap, Vec<OsdId>)> {
+        let Some(at) = set.iter().position(|o| leaving.contains(o)) else {
+            let before = Upmap::of(&self.trial.map, pg);
+            let was = self.trial.map.pg_to_raw_upmap(pg);
+            let upmap = self.trial.place(pg, &set).ok()?;
+            let (from, to) = shift(is_replicated(self.look.map, pg), &was, &set);
+            if self.may(pg, &from, &to) {
+                return Some((upmap, set));
+            }
+            before.put(&mut self.trial.map, pg);
+            return None;
+        };
+        for new in candidates {
+            if set.contains(new) || leaving.contains(new) || !self.may(pg, &[], &[*new]) {
+                continue;
+            }
+            let mut next = set.clone();
+            next[at] = *new;
+            if let Some(found) = self.replace(pg, next, leaving, candidates) {
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+/// OSDs as people read them.
+pub(super) fn show(osds: &[OsdId]) -> String {
+    let names: Vec<String> = osds.iter().map(|o| o.to_string()).collect();
+    format!("[{}]", names.join(","))
+}
