@@ -4,17 +4,23 @@
 //!
 //! With many tenants on many OSDs, what is done and said must not grow with the product of both.
 //! OSDs are told once what tenants there are. Parts are worked out only for OSDs that are asked for
-//! something ([`Member`]); the others have a standing part, which they know by themselves. Only
+//! something (`Member`); the others have a standing part, which they know by themselves. Only
 //! tenants of whom an OSD told something are looked at, and only parts that became others are told.
 
 #![forbid(unsafe_code)]
 
+mod group;
 pub mod spec;
+mod tenant;
 
-use messages::{QosShares, ShareOfRate, TenantDemand, TenantNumber, TenantPart, TenantShare};
+pub use group::Serving;
+pub use tenant::Resolved;
+
+use group::Group;
+use messages::{QosShares, TenantDemand, TenantNumber, TenantPart};
 use qos::Fraction;
-use spec::Promise;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
+use tenant::Tenant;
 use types::{OsdId, PoolId};
 
 /// An OSD is told something at least so often, in seconds, while anything of it is limited: without
@@ -24,28 +30,9 @@ pub const SIGN_OF_LIFE: f64 = 2.0;
 const FRESH: f64 = 2.0;
 /// Seconds after which the primaries of PGs are looked up again.
 const SERVING: f64 = 1.0;
-/// Over about so many seconds demand is smoothed.
-const SMOOTHING: f64 = 0.5;
-/// A floor is missed, as far as dividing it goes, when its tenant gets less than so many times of
-/// it: it is to be kept in each second.
-const KEPT: f64 = 1.15;
-/// What waits for a floor that is missed altogether is to be done within so many seconds.
-const DRAIN: f64 = 0.1;
 /// OSDs report their demand at least once a second. After so many seconds of silence an OSD counts
 /// as one without demand.
 const STALE: f64 = 2.5;
-/// The weight of an OSD without demand, beside others with demand, fades from floors within about
-/// so many seconds. Tenants' demand that ends on several OSDs within this time ends together.
-const FADING: f64 = 0.1;
-const TOGETHER: f64 = 0.3;
-/// An OSD that rests is left out when it counts for less than this part of all that a tenant's
-/// floor is divided by.
-const FADED: f64 = 0.005;
-/// An OSD that had to do with PGs of a pool and is gone is expected back for so long: it is told of
-/// the pool's tenants when it comes, ...
-const EXPECTED: f64 = 600.0;
-/// ... and has so long, once it is up, to be part of PGs again.
-const BACK: f64 = 10.0;
 /// A manager that has just begun listens for so long: parts that OSDs have from another one hold
 /// meanwhile, and those that were heard first do not get everything.
 const LISTEN: f64 = 1.3;
@@ -74,240 +61,12 @@ pub struct Shown {
     pub ceilings: [u64; 2],
 }
 
-/// A tenant that a specification describes, with names that OSDs know.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Resolved {
-    /// Name, and what makes an operation its; without number and rates.
-    pub whose: TenantShare,
-    /// What it is promised by all OSDs together.
-    pub promise: Promise,
-}
-
 /// The number of a tenant, from its name (FNV-1a).
 pub fn number_of(name: &str) -> TenantNumber {
     TenantNumber(
         name.bytes()
             .fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)),
     )
-}
-
-/// An OSD that is asked for something for a tenant.
-#[derive(Clone, Copy, Default)]
-struct Member {
-    /// Operations and bytes each second, smoothed.
-    came: [f64; 2],
-    waits: [f64; 2],
-    queued: f64,
-    /// Nothing is asked of it now. It counts for floors as it did, less and less while others are
-    /// asked.
-    rests: bool,
-    /// For so long others were asked since.
-    faded: f64,
-    /// When something was heard of it; of one that rests, since when it counts for what it does.
-    heard: f64,
-    /// What it was told.
-    told: Option<[Fraction; 3]>,
-}
-
-impl Member {
-    fn take(&mut self, d: &TenantDemand, now: f64) {
-        if std::mem::take(&mut self.rests) {
-            self.heard = 0.0;
-        }
-        let seconds = f64::from(d.millis.max(1)) / 1000.0;
-        let keep = if self.heard == 0.0 { 0.0 } else { (-seconds / SMOOTHING).exp() };
-        for (had, came) in self.came.iter_mut().zip([f64::from(d.ops), d.bytes as f64]) {
-            *had = *had * keep + came / seconds * (1.0 - keep);
-        }
-        self.waits = [f64::from(d.waiting_ops), d.waiting_bytes as f64];
-        self.queued = f64::from(d.queued_ops);
-        self.heard = now;
-    }
-
-    /// What counts for ceilings of operations, for those of bytes, and for floors, of which so much
-    /// is missed ([`Tenant::missed`]).
-    fn asked(&self, missed: f64) -> [f64; 3] {
-        let [ops, bytes] = [0, 1].map(|i| self.came[i] + self.waits[i]);
-        let floor = ops + self.queued * missed / DRAIN;
-        if self.rests {
-            [0.0, 0.0, floor * (-self.faded / FADING).exp()]
-        } else {
-            [ops, bytes, floor]
-        }
-    }
-}
-
-struct Tenant {
-    resolved: Resolved,
-    /// When it became what it is.
-    version: u64,
-    members: BTreeMap<OsdId, Member>,
-    /// Members that are asked for nothing any more and were not told yet that their part is a
-    /// standing one.
-    left: BTreeSet<OsdId>,
-}
-
-impl Tenant {
-    fn is_divided(&self) -> bool {
-        self.has_floor() || !self.resolved.promise.ceilings.is_unlimited()
-    }
-
-    fn has_floor(&self) -> bool {
-        self.resolved.promise.floors != [0, 0]
-    }
-
-    /// The part of its floor that it does not get on OSDs that count, from 0 to 1. Where it gets
-    /// its floor, parts are as what comes: clients keep what they have under way, so what has
-    /// gathered on the slowest OSD is no sign that more is due there, and with all of the floor
-    /// there they would get a multiple of it, from the others by share. Where it is missed, more is
-    /// due where requests wait.
-    fn missed(&self, counts: impl Fn(&OsdId) -> bool) -> f64 {
-        let came = self
-            .members
-            .iter()
-            .filter(|(osd, m)| !m.rests && counts(osd))
-            .fold([0.0; 2], |sum, (_, m)| [0, 1].map(|i| sum[i] + m.came[i]));
-        let floors = self.resolved.promise.floors.map(|f| f as f64 / 1000.0 * KEPT);
-        // If both are given, the lower one decides.
-        let kept = floors
-            .iter()
-            .zip(came)
-            .filter(|(floor, _)| **floor > 0.0)
-            .map(|(floor, came)| came / floor)
-            .fold(0.0, f64::max);
-        (1.0 - kept).max(0.0)
-    }
-
-    /// The demand on an OSD ends. A tenant that stops everywhere finds its floor as it left it;
-    /// otherwise its next operations would wait until all its OSDs have reported and been told.
-    /// True if it is news.
-    fn rest(&mut self, osd: OsdId, now: f64) -> bool {
-        let keeps = self.has_floor();
-        match self.members.get_mut(&osd) {
-            None => return false,
-            Some(m) if m.rests => return false,
-            Some(m) if keeps => (m.rests, m.faded, m.heard, m.queued) = (true, 0.0, now, 0.0),
-            Some(_) => {
-                self.members.remove(&osd);
-                self.left.insert(osd);
-            }
-        }
-        true
-    }
-
-    /// Those that rest fade while others are asked, until nothing is left that counts.
-    fn fade(&mut self, now: f64) {
-        if self.members.values().all(|m| m.rests) {
-            // They stopped together, and reported one after the other. Time without any demand does
-            // not count.
-            for m in self.members.values_mut() {
-                m.heard = now;
-                m.faded = if m.faded < TOGETHER { 0.0 } else { m.faded };
-            }
-            return;
-        }
-        for m in self.members.values_mut().filter(|m| m.rests) {
-            m.faded += now - m.heard;
-            m.heard = now;
-        }
-        let all: f64 = self.members.values().map(|m| m.asked(0.0)[2]).sum();
-        let left = &mut self.left;
-        self.members.retain(|osd, m| {
-            let stays = !m.rests || m.asked(0.0)[2] > all * FADED;
-            if !stays {
-                left.insert(*osd);
-            }
-            stays
-        });
-    }
-
-    fn share(&self, number: TenantNumber, osds: u32) -> TenantShare {
-        let p = &self.resolved.promise;
-        let whole = |each_second, saved, peak| ShareOfRate { each_second, saved, peak, part: 0 };
-        let mut share =
-            TenantShare { number, weight: p.weight, osds, ..self.resolved.whose.clone() };
-        if !p.ceilings.is_unlimited() {
-            share.ceilings = [p.ceilings.iops, p.ceilings.bps]
-                .map(|r| whole(r.each_second, r.saved, r.peak))
-                .into();
-        }
-        if p.floors != [0, 0] {
-            share.floors = p.floors.map(|f| whole(f, 0, 0)).into();
-        }
-        share
-    }
-}
-
-/// The OSDs that serve a pool.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Serving {
-    /// They lead PGs of it: rates are divided over them.
-    pub leads: BTreeSet<OsdId>,
-    /// They have to do with its PGs, leading ones among them. Each of them may lead one in a
-    /// moment, so it knows the pool's tenants.
-    pub acts: BTreeSet<OsdId>,
-}
-
-impl From<BTreeSet<OsdId>> for Serving {
-    fn from(leads: BTreeSet<OsdId>) -> Self {
-        Serving { acts: leads.clone(), leads }
-    }
-}
-
-/// Tenants of a pool, or those that may be anywhere: the OSDs that may be asked for them are the
-/// same.
-#[derive(Default)]
-struct Group {
-    serving: Serving,
-    /// Those that are gone or have just come back, and until when they count.
-    expected: BTreeMap<OsdId, f64>,
-    /// What OSDs are told of the number of those that lead.
-    members: u32,
-    /// Of what changed last.
-    version: u64,
-    tenants: BTreeSet<TenantNumber>,
-    gone: VecDeque<(u64, TenantNumber)>,
-    /// What went before this is forgotten.
-    since: u64,
-}
-
-impl Group {
-    /// Takes the OSDs that serve; true if those are others than before. One that is down but still
-    /// there stops, and may be back soon.
-    fn serve(
-        &mut self,
-        mut now_serving: Serving,
-        is_there: impl Fn(&OsdId) -> bool,
-        now: f64,
-    ) -> bool {
-        for osd in
-            self.serving.acts.iter().filter(|osd| !now_serving.acts.contains(osd) && !is_there(osd))
-        {
-            self.expected.entry(*osd).or_insert(now + EXPECTED);
-        }
-        self.expected.retain(|osd, until| {
-            if is_there(osd) {
-                *until = until.min(now + BACK);
-            }
-            now < *until && !now_serving.acts.contains(osd)
-        });
-        now_serving
-            .leads
-            .extend(self.expected.keys().filter(|osd| self.serving.leads.contains(osd)));
-        now_serving.acts.extend(self.expected.keys());
-        std::mem::replace(&mut self.serving, now_serving) != self.serving
-    }
-
-    /// The number of OSDs that rates are divided over. With many it says a few more than there are,
-    /// and stays the same while some come and go: all tenants would have to be told again.
-    fn count(&mut self) -> bool {
-        let real = self.serving.leads.len() as u32;
-        if real <= self.members && u64::from(real) * 4 >= u64::from(self.members) * 3 {
-            return false;
-        }
-        self.members = real + real / 8;
-        true
-    }
 }
 
 /// The manager's division of promises over OSDs. Times are seconds.
@@ -745,6 +504,8 @@ impl Tenants {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::BACK;
+    use messages::TenantShare;
     use spec::Spec;
 
     fn resolved(name: &str, json: &str) -> Resolved {
