@@ -1,6 +1,6 @@
 //! The client's side of the cluster: a monitor session, and RADOS on top of it.
 //!
-//! * [`ClusterConfig`]: where the monitors are and who we are, from `ceph.conf` and a keyring.
+//! * [`ClusterConfig`]: where the monitors are, and the client's name and key.
 //! * [`MonClient`]: finds a monitor, authenticates, keeps the session, subscriptions and tickets
 //!   alive. Daemons, the manager and tools use it alike.
 //! * [`Rados`] and [`IoCtx`]: objects, pools, commands to OSDs and to the manager.

@@ -9,13 +9,14 @@ mod cluster_log;
 mod config;
 mod host;
 mod hunt;
+mod pending;
 mod requests;
 mod subscriptions;
 mod tickets;
 
 pub use config::{MonConfig, MonTiming};
 pub use host::{MonHost, ParseMonHostError, parse_mon_host};
-pub use requests::CommandOutput;
+pub use pending::CommandOutput;
 
 use crate::clock::wall_clock;
 use crate::error::{ClientError, Result};
@@ -25,7 +26,7 @@ use messages::{
     MonSubscribeAck, Payload, SubscribeItem,
 };
 use msgr::{Connection, Dispatcher, Message, Messenger, MessengerConfig, ReceiveGuard};
-use requests::{PendingCommand, PendingRequest, PendingVersion};
+use pending::{PendingCommand, PendingRequest, PendingVersion};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};

@@ -1,57 +1,15 @@
 //! Backoffs: ranges of objects that an OSD does not want requests for at present
 //! (Ceph: `doc/dev/osd_internals/backoff.rst`, `MOSDBackoff`).
 
-use super::{Inner, OP_PRIORITY, peer_of};
-use crate::objecter::sessions::Peer;
+use super::Inner;
+use super::blocked::{Backoff, is_blocked};
+use super::peer::peer_of;
+use super::pending::OP_PRIORITY;
+use crate::objecter::peer::Peer;
 use messages::{OsdBackoff, Payload};
 use msgr::Connection;
-use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::{ObjectId, SpgId};
-
-/// The backoffs of a session.
-#[derive(Default)]
-pub(super) struct Backoffs(FxHashMap<SpgId, BTreeMap<ObjectId, Backoff>>);
-
-struct Backoff {
-    id: u64,
-    end: ObjectId,
-}
-
-impl Backoffs {
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Whether requests on the object have to wait. `object` is called only if there is anything
-    /// to compare it with.
-    pub(super) fn block(&self, pgid: SpgId, object: impl FnOnce() -> ObjectId) -> bool {
-        self.0.get(&pgid).is_some_and(|ranges| is_blocked(ranges, &object()))
-    }
-
-    fn add(&mut self, b: &OsdBackoff) {
-        let ranges = self.0.entry(b.pgid).or_default();
-        ranges.insert(b.begin.clone(), Backoff { id: b.id, end: b.end.clone() });
-    }
-
-    fn remove(&mut self, b: &OsdBackoff) {
-        if let Some(ranges) = self.0.get_mut(&b.pgid) {
-            ranges.retain(|_, range| range.id != b.id);
-            if ranges.is_empty() {
-                self.0.remove(&b.pgid);
-            }
-        }
-    }
-}
-
-/// Whether one of the ranges covers `object`. A range of no length blocks the object that it names.
-fn is_blocked(ranges: &BTreeMap<ObjectId, Backoff>, object: &ObjectId) -> bool {
-    ranges
-        .range(..=object)
-        .next_back()
-        .is_some_and(|(begin, b)| object < &b.end || (begin == &b.end && object == begin))
-}
 
 impl Inner {
     pub(super) fn backed_off(self: &Rc<Self>, conn: &Rc<Connection>, backoff: OsdBackoff) {

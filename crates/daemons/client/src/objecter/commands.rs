@@ -1,27 +1,14 @@
 //! Commands to OSDs and the manager (`ceph tell`).
 
-use super::sessions::Peer;
-use super::{Forget, Inner, Objecter, encode_features};
+use super::peer::{Peer, encode_features};
+use super::pending::{Forget, PendingCommand};
+use super::{Inner, Objecter};
 use crate::error::{ClientError, Result};
 use crate::mon::CommandOutput;
 use bytes::Bytes;
 use messages::{Command, MgrCommand, Payload};
 use tokio::sync::oneshot;
 use types::{Epoch, OsdId};
-
-pub(super) struct PendingCommand {
-    peer: Peer,
-    sent: bool,
-    cmd: Vec<String>,
-    input: Bytes,
-    reply: oneshot::Sender<Result<CommandOutput>>,
-}
-
-impl PendingCommand {
-    pub(super) fn fail(self, error: ClientError) {
-        let _ = self.reply.send(Err(error));
-    }
-}
 
 impl Objecter {
     /// Runs a command on an OSD (`ceph tell osd.N`).

@@ -287,7 +287,7 @@ impl Inner {
         let Some(Some(route)) = self.map.route(&on.scope, on.flags) else { return false };
         let Some(osd) = route.placed.at.primary else { return false };
         let sessions = self.sessions.borrow();
-        let session = sessions.get(&super::sessions::Peer::Osd(osd));
+        let session = sessions.get(&super::peer::Peer::Osd(osd));
         route.placed.serial == placed.serial
             && session.is_some_and(|s| s.conn.id() == conn && !s.conn.is_down())
     }

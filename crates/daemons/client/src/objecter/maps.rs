@@ -1,7 +1,7 @@
 //! Maps, and what follows from a new one.
 
 use super::Inner;
-use super::sessions::Peer;
+use super::peer::Peer;
 use crate::shared_map::Offer;
 use messages::{MgrMapMsg, OsdMapMsg, Payload};
 use msgr::Message;

@@ -9,67 +9,40 @@
 //! * `commands`: `ceph tell`.
 
 mod backoffs;
+mod blocked;
 mod budget;
 mod commands;
 mod linger;
 mod maps;
 mod ops;
+mod options;
+mod peer;
+mod pending;
 mod request;
 mod sessions;
 
 pub use budget::Limits;
 pub use linger::{Handler, Notification, NotifyOutcome, Watch, WatchEvent};
+pub use options::Options;
 pub use request::{InFlight, OpOutcome, Request, requests_json};
 
 use crate::error::{ClientError, Result};
 use crate::mon::{MonClient, MonEvents};
 use crate::shared_map::{Member, SharedMap};
 use budget::Budget;
-use commands::PendingCommand;
 use messages::{
     CommandReply, MgrCommandReply, OsdBackoff, OsdMapMsg, OsdOpReply, Payload, WatchNotify,
 };
 use msgr::{Connection, Dispatcher, Message, ReceiveGuard};
-use ops::Pending;
+use peer::{MgrState, Peer, Session};
+use pending::{Pending, PendingCommand};
 use rustc_hash::FxHashMap;
-use sessions::{Link, MgrState, Peer, Session};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
 use types::{Epoch, OsdMap};
-
-/// Priority of client requests (`osd_client_op_priority`).
-const OP_PRIORITY: u16 = 63;
-
-/// How an [`Objecter`] behaves.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// How much may be under way at a time.
-    pub limits: Limits,
-    /// How often watches are kept alive (`objecter_tick_interval`).
-    pub tick: Duration,
-    /// After which an [`IoCtx`](crate::IoCtx) gives up on an answer, unless told otherwise; 0 for
-    /// never (`rados_osd_op_timeout`).
-    pub op_timeout: Duration,
-}
-
-impl Options {
-    /// Ceph's values.
-    pub const DEFAULT: Options = Options {
-        limits: Limits::DEFAULT,
-        tick: Duration::from_secs(5),
-        op_timeout: Duration::ZERO,
-    };
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options::DEFAULT
-    }
-}
 
 /// Requests in flight, and the sessions with OSDs and the manager. Cheap to clone.
 ///
@@ -295,23 +268,4 @@ impl Drop for Inner {
         // Tasks that only wait for changes end.
         self.changed.notify_waiters();
     }
-}
-
-/// Features to encode a request for. Before the connection is established they are not known; then
-/// the oldest form that every supported OSD reads is used.
-fn encode_features(conn: &Connection) -> denc::Features {
-    if conn.is_connected() { conn.features() } else { types::features::PACIFIC }
-}
-
-/// Keeps a request in its table until its future is dropped.
-struct Forget<'a, T>(&'a RefCell<BTreeMap<u64, T>>, u64);
-impl<T> Drop for Forget<'_, T> {
-    fn drop(&mut self) {
-        self.0.borrow_mut().remove(&self.1);
-    }
-}
-
-/// The peer of one of our connections.
-fn peer_of(conn: &Connection) -> Option<Peer> {
-    conn.user::<Link>().map(|link| link.0)
 }

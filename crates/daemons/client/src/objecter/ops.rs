@@ -1,47 +1,16 @@
 //! The requests in flight.
 
-use super::sessions::Peer;
-use super::{Forget, InFlight, Inner, OP_PRIORITY, OpOutcome, Request, encode_features, peer_of};
+use super::peer::{Peer, encode_features, peer_of};
+use super::pending::{Answer, Forget, OP_PRIORITY, Pending, Reply};
+use super::{InFlight, Inner, OpOutcome, Request};
 use crate::error::{ClientError, Result};
 use crate::scope::Scope;
-use crate::shared_map::{Placed, Route};
 use messages::{OsdOp, OsdOpReply, Payload};
 use msgr::Connection;
 use std::rc::Rc;
-use std::sync::Arc;
 use tokio::sync::oneshot;
 use types::rados::OsdFlags;
 use types::{Epoch, Errno, ObjectId, OsdId, SpgId, features};
-
-/// A request that waits for its answer.
-pub(super) struct Pending {
-    request: Request,
-    /// Where it goes; `None` until there is a map.
-    route: Option<Route>,
-    /// The OSD that has it now.
-    sent_to: Option<OsdId>,
-    attempts: i32,
-    /// It is not sent again when the OSD that has it may have forgotten it.
-    once: bool,
-    reply: oneshot::Sender<Answer>,
-}
-
-/// How a request ended.
-enum Answer {
-    Done(Result<Reply>),
-    /// The map does not have its pool, and never had since the request came.
-    NoPool(Request),
-    /// It was sent once, and the OSD may have forgotten it.
-    Lost,
-}
-
-/// What an OSD said, and where it said it.
-pub(super) struct Reply {
-    pub outcome: OpOutcome,
-    /// The connection.
-    pub conn: u64,
-    pub placed: Arc<Placed>,
-}
 
 impl Inner {
     /// See [`super::Objecter::submit`].
@@ -294,11 +263,5 @@ impl Inner {
             epoch: reply.epoch,
         };
         self.finish(tid, Ok(Reply { outcome, conn: conn.id(), placed }));
-    }
-}
-
-impl Pending {
-    fn goes_to(&self, osd: OsdId) -> bool {
-        self.route.as_ref().is_some_and(|r| r.placed.at.primary == Some(osd))
     }
 }

@@ -1,46 +1,16 @@
 //! Connections with OSDs and the manager.
 
-use super::backoffs::Backoffs;
-use super::{Inner, peer_of};
+use super::Inner;
+use super::blocked::Backoffs;
+use super::peer::{Link, Peer, Session, peer_of};
 use msgr::Connection;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{EntityAddrVec, EntityType, OsdId};
+use types::EntityAddrVec;
 
 /// Pauses between attempts to reach an OSD.
 const RECONNECT_FIRST: Duration = Duration::from_millis(50);
 const RECONNECT_LAST: Duration = Duration::from_secs(2);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Peer {
-    Osd(OsdId),
-    Mgr,
-}
-
-impl Peer {
-    fn kind(self) -> EntityType {
-        match self {
-            Peer::Osd(_) => EntityType::OSD,
-            Peer::Mgr => EntityType::MGR,
-        }
-    }
-}
-
-#[derive(Default)]
-pub(super) struct MgrState {
-    pub addrs: EntityAddrVec,
-}
-
-pub(super) struct Session {
-    pub conn: Rc<Connection>,
-    pub addrs: EntityAddrVec,
-    /// The pause before the next attempt; reset by a connection that works.
-    pause: Duration,
-    pub backoffs: Backoffs,
-}
-
-/// Kept by a connection, to find its session.
-pub(super) struct Link(pub Peer);
 
 impl Inner {
     pub(super) fn addrs_of(&self, peer: Peer) -> Option<EntityAddrVec> {
