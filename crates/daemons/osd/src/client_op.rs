@@ -63,11 +63,11 @@ pub type Work = admission::Work<ClientOp>;
 /// The scheduler of an OSD.
 pub type OsdQueue = admission::OsdQueue<ClientOp>;
 
-/// The request as it was received, for those who describe it.
+/// The request as it was received, for its description.
 pub struct Request {
     /// The message.
     pub m: OsdOp,
-    /// Who sent it.
+    /// The client that sent it.
     pub source: EntityName,
     /// From where.
     pub addr: EntityAddr,

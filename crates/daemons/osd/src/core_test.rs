@@ -68,7 +68,7 @@ impl MapView for TestMap {
     fn up_thru(&self, osd: OsdId) -> Epoch {
         Epoch(self.up_thru.get(&osd.0).copied().unwrap_or(0))
     }
-    /// Who goes down here is gone for sure.
+    /// An OSD that goes down here is gone for sure.
     fn dead_epoch(&self, osd: OsdId) -> Epoch {
         if self.is_up(osd) { Epoch(0) } else { self.epoch() }
     }
@@ -269,7 +269,7 @@ pub(crate) struct Cluster {
     net: Rc<RefCell<BTreeMap<OsdId, mpsc::UnboundedSender<Envelope>>>>,
     pub(crate) down: Rc<RefCell<Vec<OsdId>>>,
     pub(crate) map: TestMap,
-    /// Those that were published: who was down catches up with each.
+    /// Those that were published: an OSD that was down catches up with each.
     maps: RefCell<Vec<ClusterMapRef>>,
     tid: u64,
     pub(crate) snapc: SnapContext,
@@ -366,7 +366,7 @@ impl Cluster {
         self.add_core(i);
     }
 
-    /// Lets everybody work until all groups are active (and clean, if everybody is up).
+    /// Lets all OSDs work until all PGs are active (and clean, if all OSDs are up).
     pub(crate) async fn settle(&mut self) {
         let all = self.map.up.len() == self.cores.len();
         let want = if all { PgState::CLEAN } else { PgState::ACTIVE };
@@ -891,7 +891,7 @@ fn who_waits_for_the_store_goes_on_though_others_wait_again() {
     });
 }
 
-/// One of several clients, and who of them was answered.
+/// One of several clients, and which of them was answered.
 #[derive(Clone)]
 struct Named {
     client: &'static str,
@@ -1008,7 +1008,7 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
             let named = |client, session| Named { client, session, answered: answered.clone() };
             let (stays, leaves) = (named("client.stays", 1), named("client.leaves", 2));
             let waiting = || core.with_queue(|q| q.len());
-            // For one who is alone the window is open.
+            // For a client that is alone the window is open.
             for count in [1, 200] {
                 ask(&mut c, to, &mut names, &stays, count);
                 ask(&mut c, to, &mut names, &leaves, count);
@@ -1041,7 +1041,7 @@ fn what_is_sent_again_elsewhere_waits_no_longer() {
     }
 }
 
-/// Who comes while a group is not active has its turn when it is, once, and in order.
+/// A request that comes while a PG is not active has its turn when it is, once, and in order.
 #[test]
 fn a_group_that_is_not_active_takes_nobodys_turn() {
     run(async || {
@@ -1141,7 +1141,7 @@ fn snapshots_are_read_and_trimmed() {
 }
 
 impl Cluster {
-    /// Lets everybody work until no clone is left, and says which states of trimming groups were
+    /// Lets all OSDs work until no clone is left, and says which states of trimming PGs were
     /// seen.
     async fn trimmed(&mut self) -> PgState {
         let mut seen = PgState::default();
@@ -1163,7 +1163,7 @@ impl Cluster {
         panic!("the clones do not go");
     }
 
-    /// Lets everybody work until something is so.
+    /// Lets all OSDs work until something is so.
     async fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
         for _ in 0..100_000 {
             if is(self) {

@@ -7,16 +7,16 @@
 use crate::backoffs::Backoffs;
 use crate::client_op::{ClientOp, Outcome, ReplySink, Versions};
 use crate::clones::{Clones, ROW};
+use crate::coding::{Coding, Gathered, Kept, ObjectStripes, STRIPES_BYTES_MAX, joined};
 use crate::collections::{
     META_KEY, coll_of, join_into, push_chunk, put_rows, split_off, window_of,
 };
 use crate::core::Core;
 use crate::flights::Flights;
 use crate::gate::{Mode, ObjectContext};
-use crate::host_coded::{Coding, Gathered, Kept, ObjectStripes, STRIPES_BYTES_MAX, joined};
-use crate::host_ops::run_now;
 use crate::peer_net::Envelope;
 use crate::rooms::Counted;
+use crate::run_now::run_now;
 use crate::scrubs::Scan;
 use crate::tracker::Stage;
 use crate::trims::{Pace, Trimmer};

@@ -4,7 +4,7 @@
 use crate::client_op::Slot;
 use crate::collections::{META_KEY, window_of};
 use crate::host::PgHost;
-use crate::host_ops::run_now;
+use crate::run_now::run_now;
 use admission::work::{Background, Kind, ReadObject};
 use bytes::Bytes;
 use objops::object::{ObjectInfo, decode_attr};

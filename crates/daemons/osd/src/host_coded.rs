@@ -1,15 +1,13 @@
 //! Changes in erasure-coded pools: what each shard is told, and what undoes it.
 
+use crate::coding::{Coding, Gathered, Kept, joined};
 use crate::host::PgHost;
 use admission::Payer;
-use bytes::Bytes;
-use ec::{Code, Layout, Recipes, Shard, ShardExtents, ShardSet, Sources, Stripe, Stripes};
-use objops::coded::{
-    Before, Choices, CodedError, Cut, Draft, KeptChange, OldBytes, SHARDS_ATTR, note_bytes,
-};
+use ec::{Code, Recipes, Shard, ShardExtents, ShardSet, Sources, Stripe};
+use objops::OI_ATTR;
+use objops::coded::{Before, CodedError, Cut, Draft, KeptChange, SHARDS_ATTR, note_bytes};
 use objops::object::{ObjectInfo, decode_attr};
 use objops::txn::Mutations;
-use objops::{OI_ATTR, ObjectReader};
 use pg::{NewEntry, Payload, Payloads, PoolKind};
 use qos::Access;
 use std::cell::RefCell;
@@ -19,40 +17,8 @@ use std::rc::Rc;
 use store::{Change, Transaction};
 use types::{Errno, Eversion, ObjectId, ShardId, SnapId};
 
-/// How objects of a pool are cut, and the code.
-pub(crate) struct Coding {
-    pub(crate) layout: Layout,
-    pub(crate) recipes: RefCell<Recipes>,
-}
-
-/// What a change must know of objects as they were.
-#[derive(Default)]
-pub(crate) struct Gathered {
-    before: Vec<(ObjectId, Before)>,
-    old: OldBytes,
-    /// Where parity gets what data changed.
-    choices: Choices,
-    /// Bytes of data shards as they were, of objects of which they are kept.
-    stripes: BTreeMap<ObjectId, Stripe>,
-}
-
-/// What a PG keeps of objects that are being changed, so that the next change of a stripe does not
-/// read it again.
-pub(crate) type ObjectStripes = Stripes<ObjectId, Eversion>;
-
-/// Bytes that a PG keeps of such objects at most.
-pub(crate) const STRIPES_BYTES_MAX: u64 = 512 << 10;
 /// Of larger changes nothing is kept: their stripes are written whole.
 const KEPT_CHANGE_BYTES_MAX: u64 = 64 << 10;
-
-impl Gathered {
-    fn find(&self, oid: &ObjectId) -> Option<Before> {
-        self.before.iter().find(|(o, _)| o == oid).map(|(_, b)| b.clone())
-    }
-}
-
-/// What undoes changes that may have to be taken back, by version.
-pub(crate) type Kept = BTreeMap<Eversion, KeptChange>;
 
 impl PgHost {
     /// Whether copies are shards of objects.
@@ -356,15 +322,5 @@ impl PgHost {
             t.omap_set(coll, &self.meta, vec![(key, kept.encode())]);
         }
         self.handed_over.borrow_mut().insert(child, moved);
-    }
-}
-
-/// Data in one piece.
-pub(crate) fn joined(mut data: Vec<Bytes>) -> Bytes {
-    match data.len() {
-        0 => Bytes::new(),
-        1 => data.remove(0),
-        // Several writes in one request are rare and small.
-        _ => data.concat().into(),
     }
 }

@@ -10,9 +10,9 @@
 //! asks whether that is over ([`Attempt::holds`]): then the next interval has the request.
 
 use crate::client_op::{ClientOp, Outcome, Versions};
+use crate::coding::Gathered;
 use crate::gate::Head;
 use crate::host::{Completion, Context, PgHost};
-use crate::host_coded::Gathered;
 use crate::host_shards::Objects;
 use crate::map::{ClusterMapRef, PoolOps};
 use crate::settings::Settings;

@@ -11,6 +11,7 @@ use crate::gate::{Head, Mode};
 use crate::host::{Context, Job, PgHost, Turn};
 use crate::host_execute::Done;
 use crate::map::ClusterMapRef;
+use crate::run_now::run_now;
 use crate::tracker::Stage;
 use crate::waits::Reason;
 use admission::legs::Leg;
@@ -18,11 +19,9 @@ use bytes::Bytes;
 use messages::{Op, OsdBackoff};
 use objops::object::{ObjectState, SnapSet, decode_attr};
 use objops::pgls::{self, Filter};
-use objops::{OI_ATTR, ObjectReader, OpCode, SS_ATTR};
+use objops::{OI_ATTR, OpCode, SS_ATTR};
 use pg::Dup;
-use std::future::Future;
 use std::rc::Rc;
-use std::task::Waker;
 use std::time::Instant;
 use types::{Epoch, Errno, ObjectId, SnapId};
 
@@ -210,7 +209,7 @@ impl PgHost {
         c
     }
 
-    /// Runs those whose turn has come.
+    /// Runs the jobs that have their turn.
     pub(crate) fn kick(self: &Rc<Self>, head: &ObjectId, context: &Rc<Context>) {
         self.kick_any(context);
         if context.is_idle() {
@@ -225,7 +224,7 @@ impl PgHost {
     }
 
     pub(crate) fn kick_any(self: &Rc<Self>, context: &Rc<Context>) {
-        // Whoever runs to its end at once comes back here; only the outermost call goes on.
+        // A job that ends at once comes back here; only the outermost call goes on.
         if context.kicking.replace(true) {
             return;
         }
@@ -475,15 +474,5 @@ impl PgHost {
                 self.reader.attr(&oid.to_key(), attr).await.is_ok_and(|v| v == *value)
             }
         }
-    }
-}
-
-/// Runs a future to its end if it need not wait, otherwise leaves it to the thread's executor. Most
-/// operations never wait, and then cost no task.
-pub(crate) fn run_now(f: impl Future<Output = ()> + 'static) {
-    let mut f = Box::pin(f);
-    if f.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending() {
-        // It is polled again with the task's waker, whatever woke in between.
-        tokio::task::spawn_local(f);
     }
 }

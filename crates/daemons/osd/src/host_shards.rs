@@ -1,59 +1,54 @@
-//! Reads of shards: for clients, for changes that need old bytes, and to make lost shards anew.
+//! Reads of shards: for clients, and for changes that need old bytes.
 //!
 //! A read says which version each shard must have, so that it never mixes two. A shard that is
 //! gone, late, damaged or of another version is left out, and what it has is computed of others.
 
-use crate::client_op::Slot;
+use crate::coding::joined;
 use crate::host::PgHost;
-use crate::host_coded::joined;
-use admission::meter::Receipt;
-use admission::work::Rebuild;
 use bytes::Bytes;
 use denc::Decode;
 use denc::crc::Sum;
-use ec::{
-    Pieces, PlanError, ReadPlan, RebuildPlan, Shard, ShardExtents, ShardSet, Sources, Stripe,
-};
-use objops::coded::{Before, SHARD_ATTR, SHARDS_ATTR};
-use objops::object::{ObjectInfo, SnapSet, decode_attr};
-use objops::{OI_ATTR, ObjectReader, OmapRows, SS_ATTR};
-use pg::{Event, ObjectChunk, ReadToken, ShardAnswer, ShardBytes, ShardQuery};
+use ec::{Pieces, PlanError, ReadPlan, Shard, ShardExtents, ShardSet, Sources, Stripe};
+use objops::coded::{Before, SHARD_ATTR};
+use objops::object::{ObjectInfo, decode_attr};
+use objops::{OI_ATTR, ObjectReader, OmapRows};
+use pg::{Event, ReadToken, ShardAnswer, ShardBytes, ShardQuery};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use types::{Errno, Eversion, ObjectId, PgShard, SnapId};
+use types::{Errno, Eversion, ObjectId, PgShard};
 
 /// How often a shard of an older version is asked again: a change may be on its way to it.
 const TRIES: u32 = 12;
 
 /// What reading shards has found out about them.
 #[derive(Default)]
-struct Fetched {
+pub(crate) struct Fetched {
     /// Not there in this version, and which there is.
-    lacks: Vec<Shard>,
+    pub(crate) lacks: Vec<Shard>,
     /// Cannot be read.
-    damaged: Vec<Shard>,
+    pub(crate) damaged: Vec<Shard>,
     /// Without an answer.
-    late: ShardSet,
+    pub(crate) late: ShardSet,
 }
 
 /// For what shards are read.
 #[derive(Clone, Copy)]
-struct Why<'a> {
+pub(crate) struct Why<'a> {
     /// Clients wait for it.
-    urgent: bool,
+    pub(crate) urgent: bool,
     /// The client, if it is its operation.
-    payer: &'a str,
+    pub(crate) payer: &'a str,
 }
 
 /// Copies that have an object, by the shard that they have.
-type Copies = BTreeMap<Shard, PgShard>;
+pub(crate) type Copies = BTreeMap<Shard, PgShard>;
 
 impl PgHost {
-    fn copies_of(&self, copies: &[PgShard]) -> Copies {
+    pub(crate) fn copies_of(&self, copies: &[PgShard]) -> Copies {
         let mut out = Copies::new();
         let me = self.with_pg(|pg| pg.whoami());
         for copy in copies {
@@ -174,7 +169,7 @@ impl PgHost {
 
     /// Reads shards into `pieces`. With a limit, the time after which a shard counts as late.
     #[allow(clippy::too_many_arguments, reason = "one read, said once")]
-    async fn fetch(
+    pub(crate) async fn fetch(
         self: &Rc<Self>,
         oid: &ObjectId,
         before: &Before,
@@ -355,225 +350,10 @@ impl PgHost {
         }
         Ok(out)
     }
-
-    // --- lost shards ---
-
-    /// Makes a part of lost shards of an object.
-    pub(crate) async fn rebuild(self: &Rc<Self>, r: Rebuild, receipt: Receipt, slot: Slot) {
-        let token = r.token;
-        let generation = self.generation.get();
-        let made = self.make_shards(&r).await;
-        if self.reader.is_damaged() {
-            self.note_damage().await;
-        }
-        drop(slot);
-        if self.generation.get() != generation {
-            return;
-        }
-        match made {
-            Ok(chunks) => {
-                let bytes: usize = chunks.iter().map(|(_, c)| c.data.len()).sum();
-                self.core.admission.has_read(&receipt, bytes as u64);
-                self.handle(Event::Rebuilt { token, chunks });
-            }
-            Err(bad) => {
-                tracing::warn!(pg = %self.id, oid = %r.oid, ?bad, "shards cannot be made");
-                self.handle(Event::RebuildFailed { token, bad });
-            }
-        }
-    }
-
-    /// Attributes and omap of an object, as a copy that may lead has them; or the copies that
-    /// should have them and do not.
-    async fn metadata(
-        self: &Rc<Self>,
-        r: &Rebuild,
-        omap: bool,
-    ) -> Result<ShardBytes, Vec<PgShard>> {
-        let Some(coding) = self.coding() else { return Err(Vec::new()) };
-        let lead = coding.layout.primary_capable();
-        let me = self.with_pg(|pg| pg.whoami());
-        let query = ShardQuery {
-            oid: r.oid.clone(),
-            version: r.version,
-            attrs: true,
-            omap,
-            omap_after: r.from.omap_to.clone(),
-            max_omap: r.max_omap.max(1),
-            urgent: r.urgent,
-            ..ShardQuery::default()
-        };
-        let leads = |c: &&PgShard| Shard::try_from(c.shard.0).is_ok_and(|s| lead.contains(s));
-        let mut able: Vec<PgShard> = r.sources.iter().filter(leads).copied().collect();
-        able.sort_by_key(|c| *c != me);
-        let mut bad = Vec::new();
-        for copy in able {
-            let answer = if copy == me {
-                Some(self.read_shard(&query).await)
-            } else {
-                let (_, answer) = self.ask(copy, query.clone());
-                self.pump();
-                answer.await.ok()
-            };
-            match answer {
-                Some(ShardAnswer::Bytes(bytes)) => return Ok(*bytes),
-                // The object has changed, or its info: it is asked for again.
-                Some(ShardAnswer::Lacks { version }) if version > r.version => {
-                    return Err(Vec::new());
-                }
-                Some(_) => bad.push(copy),
-                None => return Err(Vec::new()),
-            }
-        }
-        Err(bad)
-    }
-
-    async fn make_shards(
-        self: &Rc<Self>,
-        r: &Rebuild,
-    ) -> Result<Vec<(PgShard, ObjectChunk)>, Vec<PgShard>> {
-        let nothing = |_| Vec::new();
-        let coding = self.coding().ok_or_else(Vec::new)?.clone();
-        let layout = coding.layout;
-        let mut meta = self.metadata(r, false).await?;
-        let attr = |name: &[u8]| meta.attrs.iter().find(|(n, _)| n == name).map(|(_, v)| v);
-        let info = attr(OI_ATTR).ok_or_else(Vec::new)?;
-        let info: ObjectInfo = decode_attr(info).map_err(nothing)?;
-        let before = Before::new(layout, &info, attr(SHARDS_ATTR)).map_err(|_| Vec::new())?;
-        let copies = self.copies_of(&r.sources);
-        let target = |c: &PgShard| Shard::try_from(c.shard.0).unwrap_or(Shard::MAX);
-        // Those that a copy at the same position has are copied.
-        let wanted: ShardSet =
-            r.targets.iter().map(target).filter(|s| before.shard(*s) != Eversion::ZERO).collect();
-        let size = layout.shard_size(0, before.size);
-        let start = r.from.data_to.min(size);
-        let range = start..size.min(start.saturating_add(r.max_bytes.max(1)));
-        let there = |s: &Shard| before.shard(*s) != Eversion::ZERO;
-        let have: ShardSet = copies.keys().copied().filter(there).collect();
-        let copied = wanted.and(have);
-        let computed = wanted.without(have);
-        let cached = ShardExtents::new();
-        let own = self.own_shard();
-        let sources = Sources {
-            available: have,
-            local: (copies.get(&own) == Some(&self.with_pg(|pg| pg.whoami()))).then_some(own),
-            slow: ShardSet::EMPTY,
-            cached: &cached,
-        };
-        let mut reads = ShardExtents::new();
-        let mut plan = None;
-        if !range.is_empty() {
-            if !computed.is_empty() {
-                let p = RebuildPlan::new(layout, computed, range.clone(), before.size, sources)
-                    .map_err(|_| Vec::new())?;
-                reads.clone_from(p.reads());
-                plan = Some(p);
-            }
-            for shard in copied.iter() {
-                let end = range.end.min(layout.shard_size(shard, before.size));
-                if range.start < end {
-                    reads.entry(shard).or_default().insert(range.start..end);
-                }
-            }
-        }
-        let perf = &self.core.perf;
-        perf.ec_rebuild.inc();
-        perf.ec_rebuild_read_bytes.add(reads.values().map(|e| e.bytes()).sum());
-        let mut pieces = Pieces::new(layout, before.size);
-        let why = Why { urgent: r.urgent, payer: "" };
-        let got = self.fetch(&r.oid, &before, &copies, &reads, None, why, &mut pieces).await;
-        let bad: Vec<PgShard> =
-            got.lacks.iter().chain(&got.damaged).filter_map(|s| copies.get(s).copied()).collect();
-        if !bad.is_empty() || !got.late.is_empty() {
-            return Err(bad);
-        }
-        let mut bytes: BTreeMap<Shard, Vec<u8>> = BTreeMap::new();
-        if let Some(plan) = plan {
-            let mut recipes = coding.recipes.borrow_mut();
-            let made = plan.compute(&mut recipes, pieces.clone()).map_err(|_| Vec::new())?;
-            bytes.extend(made);
-        }
-        for shard in copied.iter() {
-            let read = pieces.get(shard, range.clone()).map_err(|_| Vec::new())?;
-            bytes.insert(shard, read.into_owned());
-        }
-        let mut to = r.from.clone();
-        to.data_to = range.end;
-        let whole = range.end >= size;
-        if whole {
-            // The same copy's, of the same version.
-            let rows = self.metadata(r, true).await?;
-            if rows.version != meta.version {
-                return Err(Vec::new());
-            }
-            if let Some((last, _)) = rows.omap.last() {
-                to.omap_to = Some(last.clone());
-            }
-            (meta.omap, meta.omap_more) = (rows.omap, rows.omap_more);
-        }
-        let last = whole && !meta.omap_more;
-        let first = r.from == pg::Progress::default();
-        let snaps = if last { self.snaps_of(&r.oid).await } else { Vec::new() };
-        let lead = layout.primary_capable();
-        let chunk = |copy: &PgShard| {
-            let shard = target(copy);
-            let mut c = ObjectChunk {
-                oid: r.oid.clone(),
-                version: r.version,
-                from: r.from.clone(),
-                to: to.clone(),
-                last,
-                ..ObjectChunk::default()
-            };
-            if before.shard(shard) == Eversion::ZERO {
-                return (*copy, c);
-            }
-            c.size = layout.shard_size(shard, before.size);
-            let end = range.end.min(c.size);
-            if let Some(mut data) = bytes.get(&shard).cloned()
-                && range.start < end
-            {
-                data.truncate((end - range.start) as usize);
-                // Zeroes need no place.
-                if data.iter().any(|b| *b != 0) {
-                    c.extents.push((range.start, end - range.start));
-                    c.data = data.into();
-                }
-            }
-            if !lead.contains(shard) {
-                let version = (Bytes::from_static(SHARD_ATTR), denc_bytes(before.shard(shard)));
-                c.attrs.extend(first.then_some(version));
-                return (*copy, c);
-            }
-            if first {
-                c.attrs.clone_from(&meta.attrs);
-                c.omap_header = meta.omap_header.clone();
-            }
-            c.omap.clone_from(&meta.omap);
-            c.snaps.clone_from(&snaps);
-            (*copy, c)
-        };
-        Ok(r.targets.iter().map(chunk).collect())
-    }
-
-    /// The snapshots of a clone, as its head tells.
-    async fn snaps_of(&self, oid: &ObjectId) -> Vec<SnapId> {
-        if !oid.is_snap() {
-            return Vec::new();
-        }
-        let set = self.reader.attr(&oid.head().to_key(), SS_ATTR).await;
-        let set: Option<SnapSet> = set.ok().and_then(|s| decode_attr(&s).ok());
-        set.and_then(|s| s.clone_snaps.get(&oid.snap).cloned()).unwrap_or_default()
-    }
 }
 
 /// Bytes of omap rows that one answer has.
 const OMAP_BYTES_MAX: usize = 1 << 20;
-
-fn denc_bytes(version: Eversion) -> Bytes {
-    use denc::Encode;
-    version.to_bytes(denc::Features::ALL)
-}
 
 /// The objects of a PG as operations read them: whole, whether or not copies are.
 pub(crate) struct Objects<'a> {

@@ -94,7 +94,7 @@ impl Core {
 }
 
 impl PgHost {
-    /// Who watches, as far as it is known in this interval.
+    /// The watchers, as far as they are known in this interval.
     pub fn watches(&self) -> Vec<Row> {
         self.watches.borrow().rows()
     }
@@ -127,7 +127,7 @@ impl PgHost {
 
     /// Whether a request is the sign of life of a watch and nothing else: a ping that is due, or
     /// that a client is back, after its connection or the group's leader has changed. It does not
-    /// wait for its turn, as heartbeats of OSDs do not, and nobody pays for it. Behind what its
+    /// wait for its turn, as heartbeats of OSDs do not, and no tenant pays for it. Behind what its
     /// client asked for, at a ceiling or where others have a floor, it could come too late; and a
     /// hundred sessions of an image would spend the image's share of the OSD that has its header on
     /// such. What comes more often than it has to is a request like others.
@@ -177,7 +177,7 @@ impl PgHost {
         self.settle_watches();
     }
 
-    /// Deals with everything whose time is over.
+    /// Deals with all watches and notifications that are out of time.
     fn expire_watches(self: &Rc<Self>) {
         if self.watches.borrow().is_empty() {
             return;
@@ -192,7 +192,7 @@ impl PgHost {
         }
     }
 
-    /// Takes a watch that timed out, or whose client is on the blocklist, out of the object's info
+    /// Takes a watch that timed out, or of a client on the blocklist, out of the object's info
     /// (Ceph: `handle_watch_timeout`).
     pub(crate) async fn unwatch(
         self: &Rc<Self>,

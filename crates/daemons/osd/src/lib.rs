@@ -5,12 +5,12 @@
 //!
 //! * [`core`]: one OSD without its network; [`host`]: a copy of a PG on it, with `host_ops`
 //!   (requests), `host_execute` (their execution), `host_background`, `host_backfill`,
-//!   `host_recovery`, `host_repair`, `host_scrub`, `host_split`, `host_trim`, `host_watch`,
-//!   `host_lease`, `host_rooms` and `host_jobs` for what it does; [`gate`]: order of operations on
-//!   one object.
+//!   `host_recovery`, `host_rebuild`, `host_repair`, `host_scrub`, `host_split`, `host_trim`,
+//!   `host_watch`, `host_lease`, `host_rooms` and `host_jobs` for what it does; [`gate`]: order of
+//!   operations on one object.
 //! * What they keep: [`collections`] (where a PG is in the store), `flights` (changes under way),
-//!   [`scrubs`], [`trims`], `clones`, `jobs`, `reservations` (which PGs may do what), [`rooms`]
-//!   (which OSDs have room), `waits` (requests that wait, and for what), `backoffs`
+//!   [`scrubs`], [`trims`], `clones`, `coding`, `jobs`, `reservations` (which PGs may do what),
+//!   [`rooms`] (which OSDs have room), `waits` (requests that wait, and for what), `backoffs`
 //!   (clients that hold back), `watch_clock`.
 //! * The seams: [`map`] (the cluster map), [`peer_net`] (other OSDs), [`client_op`] (clients, and
 //!   the crate `admission`, which decides what is done next).
@@ -27,6 +27,7 @@ mod backoffs;
 pub mod client_op;
 mod clock;
 mod clones;
+mod coding;
 pub mod collections;
 pub mod copies;
 pub mod core;
@@ -54,6 +55,7 @@ mod host_execute;
 mod host_jobs;
 mod host_lease;
 mod host_ops;
+mod host_rebuild;
 mod host_recovery;
 mod host_repair;
 mod host_rooms;
@@ -73,6 +75,7 @@ pub mod peer_net;
 pub mod perf;
 mod reservations;
 pub mod rooms;
+mod run_now;
 pub mod scrubs;
 pub mod session;
 pub mod settings;

@@ -1,8 +1,8 @@
 //! Maps, peers and the copies of PGs that follow from them: which are born, joined and adopted.
 
 use super::Core;
+use crate::coding::Kept;
 use crate::host::PgHost;
-use crate::host_coded::Kept;
 use crate::map::ClusterMapRef;
 use crate::peer_net::Envelope;
 use crate::waits::{Reason, Waiter};

@@ -115,6 +115,8 @@ pub struct Core {
     me: Weak<Core>,
 }
 
+/// For so long queued work runs before sockets are read again.
+const TURN: Duration = Duration::from_micros(50);
 /// How long work without a client rests after it had the thread for a while.
 const REST: Duration = Duration::from_millis(1);
 
@@ -203,7 +205,7 @@ impl Core {
             if let Some(host) = self.host(pgid) {
                 f(&host);
             }
-            if since.elapsed() >= scheduling::TURN {
+            if since.elapsed() >= TURN {
                 tokio::time::sleep(REST).await;
                 since = Instant::now();
             }

@@ -143,7 +143,7 @@ impl Core {
         PgShard { osd: self.whoami, shard: id.shard }
     }
 
-    /// A request whose group was split meanwhile.
+    /// A request of a PG that was split meanwhile.
     fn refold(&self, op: Rc<ClientOp>, pgid: PgId) -> Rc<ClientOp> {
         match Rc::try_unwrap(op) {
             Ok(mut op) => {
@@ -220,7 +220,7 @@ impl Core {
             .queue
             .borrow_mut()
             .take_out(&|op| op.sink().session() == session, Instant::now());
-        // Not while somebody has the queue: what goes with them may make room for others.
+        // Not while the queue is borrowed: what goes with them may make room for others.
         drop(gone);
     }
 }

@@ -1,7 +1,7 @@
 //! From the scheduler to execution: lets work in as far as the admission window goes, and counts
 //! what has ended.
 
-use super::Core;
+use super::{Core, TURN};
 use crate::client_op::{ClientOp, Slot, Work};
 use crate::clock::thread_cpu;
 use crate::tracker::Stage;
@@ -11,8 +11,6 @@ use admission::work::Next;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// For so long queued work runs before sockets are read again.
-pub(super) const TURN: Duration = Duration::from_micros(50);
 /// Lets queued work in, a little at a time, and lets all other tasks on this thread run in between.
 ///
 /// An operation that the processor does at once never waits for a place in the admission window.

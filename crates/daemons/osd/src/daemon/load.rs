@@ -1,9 +1,9 @@
 //! Loading the PGs of an OSD when it starts.
 
-use super::StartError;
+use super::error::StartError;
+use crate::coding::Kept;
 use crate::collections::{META_KEY, id_of};
 use crate::core::Core;
-use crate::host_coded::Kept;
 use crate::osd_map::MapAt;
 use crate::superblock::{self, Superblock};
 use bytes::Bytes;

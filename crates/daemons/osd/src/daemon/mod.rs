@@ -7,11 +7,14 @@
 //!              up in the map at our address ◄── OsdBoot ◄── caught up ◄────────┘
 //! ```
 
+mod error;
 mod load;
 mod maps;
 mod pings;
 mod report;
 mod serve;
+
+pub use error::StartError;
 
 use crate::admin::Admin;
 use crate::client_op::OsdQueue;
@@ -25,19 +28,17 @@ use crate::peer_net::LocalPeer;
 use crate::session::Session;
 use crate::settings;
 use crate::shard::{HasLimited, LastEpochClean, NotHonoured, Shard, ShardMsg, WhatWasLearned};
-use crate::superblock::{self, OwnError, Superblock};
+use crate::superblock;
+use crate::superblock::Superblock;
 use admission::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring};
 use bytes::Bytes;
-use client::{ClientError, MonClient, MonConfig, MonEvents, MonHost, MonTiming};
+use client::{MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
 use daemon_frame::Frame;
 use daemon_frame::commands::AnswerParts;
 use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
-use msgr::{
-    BindError, Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard,
-};
-use pg::MapView;
+use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use pings::Pings;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use store::{Device, Engine, Options, Store, StoreError, Transaction};
 use tokio::sync::Notify;
-use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, OsdId, PgId, SpgId};
+use types::{EntityAddrVec, EntityName, EntityType, Epoch, Fsid, LogPriority, OsdId, PgId};
 
 /// What an OSD needs to start.
 pub struct OsdConfig {
@@ -78,49 +79,6 @@ pub struct OsdConfig {
     pub conf: Config,
     /// What `ceph osd metadata` shows beside what the OSD knows itself.
     pub metadata: BTreeMap<String, String>,
-}
-
-/// Why an OSD does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The device cannot be opened.
-    #[error("cannot open {path}")]
-    Device {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The store cannot be opened or made.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The OSD's own data cannot be used.
-    #[error(transparent)]
-    Own(#[from] OwnError),
-    /// The store belongs to another OSD or cluster.
-    #[error("the store belongs to osd.{found} of cluster {cluster}")]
-    OtherOsd {
-        /// Its number.
-        found: OsdId,
-        /// Its cluster.
-        cluster: Fsid,
-    },
-    /// A group's rows cannot be read.
-    #[error("placement group {id}")]
-    Group {
-        /// Which.
-        id: SpgId,
-        /// What is wrong.
-        #[source]
-        source: pg::LoadError,
-    },
-    /// It cannot listen.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The monitors cannot be reached.
-    #[error("no session with a monitor")]
-    Mon(#[from] ClientError),
 }
 
 /// Makes the store of a new OSD. `size` creates a file of that many bytes if there is none.

@@ -128,7 +128,7 @@ impl Daemon {
             for e in (first.0..=epoch.0).map(Epoch) {
                 match superblock::load_map_bytes(&store, e).await {
                     Ok(Some(bytes)) => drop(maps.insert(e, bytes)),
-                    // Not kept any more: what is behind it is enough for one who must go elsewhere.
+                    // Not kept any more: later maps are enough for a client that must go elsewhere.
                     Ok(None) if must => maps.clear(),
                     Ok(None) => return,
                     Err(error) => return tracing::warn!("map {} cannot be read: {error}", e.0),
