@@ -2,7 +2,7 @@
 
 use crate::autoscaler;
 use crate::commands::{self, Done};
-use crate::prometheus::{self, cluster::FromMonitors, http, text::Text};
+use crate::prometheus;
 use crate::qos::Resolver;
 use crate::rbd::RbdSupport;
 use crate::services::Registration;
@@ -11,6 +11,7 @@ use crate::telemetry;
 use crate::volumes::Volumes;
 use auth::caps::{MgrCap, MgrOp, Perm};
 use bytes::Bytes;
+use caller::{Caller, caps_of, gid_of, is_mds};
 use client::{MonClient, MonConfig, MonEvents, Objecter, wall_clock};
 use command::{Format, Refusal, Shape};
 use daemon_frame::commands::{
@@ -24,6 +25,7 @@ use messages::{
     MgrMapMsg, MgrOpen, MgrReport, OsdForceRecovery, OsdScrub, Payload, QosSeen, QosShares,
     ServiceMapMsg,
 };
+use metrics::serve_metrics;
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use pgmap::PingLimits;
 use pgmap::health::ScrubLimits;
@@ -38,8 +40,10 @@ use types::{EntityAddr, EntityName, EntityType, FsMap, MgrMap, OsdId, ServiceMap
 
 mod autoscale;
 mod balance;
+mod caller;
 mod crashes;
 mod health;
+mod metrics;
 mod standby;
 
 /// The shortest pause between two digests: news from many OSDs goes to the monitors together.
@@ -48,12 +52,6 @@ const DIGEST_PAUSE: Duration = Duration::from_millis(100);
 const LIMITS_PERIOD: Duration = Duration::from_millis(100);
 /// How often specifications are looked for while there is nothing to divide.
 const SPECS_PERIOD: Duration = Duration::from_secs(1);
-/// How long it takes until it is tried again to serve metrics,
-const METRICS_RETRY: Duration = Duration::from_secs(5);
-/// and how often it is looked whether they are to be.
-const METRICS_LOOK: Duration = Duration::from_secs(60);
-/// How long the monitors may take for an answer that goes into metrics.
-const METRICS_PATIENCE: Duration = Duration::from_secs(3);
 /// The shortest pause between two times.
 const LIMITS_PAUSE: Duration = Duration::from_millis(5);
 
@@ -324,98 +322,6 @@ async fn split_limits(inner: Weak<Inner>) {
             let _ = tokio::time::timeout(LIMITS_PERIOD, limits.notified()).await;
         }
     }
-}
-
-/// Serves metrics while the module is enabled, where the configuration says.
-async fn serve_metrics(inner: Weak<Inner>) {
-    let mut running: Option<(String, u64, tokio::task::JoinHandle<()>)> = None;
-    let mut complained = None;
-    loop {
-        let Some(m) = inner.upgrade() else { return };
-        let enabled = !m.stopping.get() && m.modules.borrow().contains(prometheus::MODULE);
-        let (addr, port) = (
-            m.frame.conf.borrow().str("mgr/prometheus/server_addr"),
-            m.frame.conf.borrow().u64("mgr/prometheus/server_port"),
-        );
-        let mut failed = false;
-        if !enabled || running.as_ref().is_some_and(|(a, p, _)| (a, *p) != (&addr, port)) {
-            if let Some((_, _, task)) = running.take() {
-                task.abort();
-                // The address is free when it has ended.
-                let _ = task.await;
-            }
-            m.metrics_url.replace(None);
-        }
-        if enabled && running.is_none() {
-            match http::listen(&addr, port as u16) {
-                Ok(listener) => {
-                    let page = Rc::downgrade(&m);
-                    let serve = http::serve(listener, move || metrics(page.clone()));
-                    // What clients are told is where they may reach this manager.
-                    let everywhere = addr == "::" || addr == "0.0.0.0";
-                    let host = if everywhere { m.ip.to_string() } else { addr.clone() };
-                    let host = if host.contains(':') {
-                        format!("[{}]", host.trim_matches(['[', ']']))
-                    } else {
-                        host
-                    };
-                    m.metrics_url.replace(Some(format!("http://{host}:{port}/")));
-                    running = Some((addr, port, tokio::task::spawn_local(serve)));
-                    complained = None;
-                }
-                Err(e) => {
-                    let complaint = format!("metrics cannot be served on {addr} port {port}: {e}");
-                    if complained.as_ref() != Some(&complaint) {
-                        tracing::warn!("{complaint}");
-                        complained = Some(complaint);
-                    }
-                    failed = true;
-                }
-            }
-        }
-        m.news.notify_one();
-        if m.stopping.get() {
-            return;
-        }
-        // Waiting must not keep the manager alive; it looks again now and then.
-        let again = if failed { METRICS_RETRY } else { METRICS_LOOK };
-        let _ = tokio::time::timeout(again, m.settings.notified()).await;
-    }
-}
-
-/// The metrics of this moment.
-async fn metrics(inner: Weak<Inner>) -> String {
-    let Some(m) = inner.upgrade() else { return String::new() };
-    let ask = async |command: serde_json::Value| -> serde_json::Value {
-        let asked = tokio::time::timeout(
-            METRICS_PATIENCE,
-            m.frame.mon.command(&command.to_string(), Bytes::new()),
-        )
-        .await;
-        let output = asked.ok().and_then(Result::ok).filter(|o| o.code == 0).map(|o| o.output);
-        output.and_then(|o| serde_json::from_slice(&o).ok()).unwrap_or_default()
-    };
-    let monitors = FromMonitors {
-        health: ask(serde_json::json!({"prefix": "health", "detail": "detail", "format": "json"}))
-            .await,
-        quorum: ask(serde_json::json!({"prefix": "quorum_status", "format": "json"})).await,
-        osds: ask(serde_json::json!({"prefix": "osd metadata", "format": "json"})).await,
-        mons: ask(serde_json::json!({"prefix": "mon metadata", "format": "json"})).await,
-        mgrs: ask(serde_json::json!({"prefix": "mgr metadata", "format": "json"})).await,
-        mgr_map: ask(serde_json::json!({"prefix": "mgr dump", "format": "json"})).await,
-    };
-    let images = m.image_sums().await;
-    let mut out = Text::default();
-    let state = m.state.borrow();
-    m.take_health(&monitors.health);
-    prometheus::cluster::write(&state, &monitors, &m.frame.name, &mut out);
-    prometheus::cluster::images(&images, &mut out);
-    let mut seen = m.seen.borrow_mut();
-    if let Some(map) = &state.osd_map {
-        seen.retain_osds(|o| map.exists(o));
-    }
-    seen.write(&m.tenants.borrow().promised(), &mut out);
-    out.finish()
 }
 
 impl Inner {
@@ -1083,54 +989,6 @@ async fn ask(mon: &MonClient, done: Result<Done, Refusal>) -> commands::Answer {
         }),
         Err(e) => Err(Refusal::new(types::errno::Errno::ENOTCONN, e.to_string())),
     }
-}
-
-/// A client's global id, as it names itself.
-fn gid_of(conn: &Connection) -> u64 {
-    u64::try_from(conn.peer_name().num).unwrap_or_default()
-}
-
-/// What the giver of a command may do, and where it is.
-#[derive(Clone)]
-struct Caller {
-    caps: MgrCap,
-    addr: Option<IpAddr>,
-}
-
-impl Caller {
-    fn of(conn: &Connection) -> Self {
-        Caller { caps: caps_of(conn), addr: conn.peer_socket_addr().map(|a| a.ip()) }
-    }
-
-    /// Whether this command may be given.
-    fn may(&self, entry: &commands::Entry, args: &command::Args) -> bool {
-        let needs = [('r', Perm::R), ('w', Perm::W), ('x', Perm::X)];
-        let perm = needs
-            .into_iter()
-            .filter(|(c, _)| entry.needs(*c))
-            .fold(Perm::NONE, |all, (_, p)| all | p);
-        self.caps.is_capable(&MgrOp {
-            service: entry.module,
-            module: "",
-            command: entry.prefix(),
-            args: &args.text_map(),
-            perm,
-            addr: self.addr,
-        })
-    }
-}
-
-/// Whether the peer is the metadata server of this name.
-fn is_mds(conn: &Connection, name: &str) -> bool {
-    conn.auth_name().is_some_and(|n| n.kind == EntityType::MDS && n.id == name)
-}
-
-fn caps_of(conn: &Connection) -> MgrCap {
-    let caps = conn.auth_caps();
-    if caps.allow_all {
-        return MgrCap::allow_all();
-    }
-    caps.text.parse().unwrap_or_default()
 }
 
 fn metadata(ip: IpAddr, mut facts: BTreeMap<String, String>) -> BTreeMap<String, String> {

@@ -2,8 +2,10 @@
 
 mod autoscale;
 mod balancer;
+mod context;
 mod crash;
 mod device;
+mod entry;
 pub mod force;
 pub mod fs;
 mod orch;
@@ -16,134 +18,17 @@ pub mod telemetry;
 mod volumes;
 
 pub(crate) use autoscale::proposals;
+pub use context::{Answer, Context};
+pub use entry::{Entry, Kept, Ordered, Run};
 
-use crate::crash::Saved;
 use crate::state::MgrState;
 use bytes::Bytes;
-use command::{Args, Command, Format, Refusal, Reply, Signature, flags};
+use command::{Args, Format, Refusal, Reply, Signature};
+use context::{json, text};
+use entry::{asking, forcing, read, scrubbing, unsupported};
 use serde_json::Value;
-use std::sync::Arc;
+use types::Utime;
 use types::errno::Errno;
-use types::{OsdMap, Utime};
-
-/// What a handler sees.
-pub struct Context<'a> {
-    /// The manager's state.
-    pub state: &'a MgrState,
-    /// The OSD map.
-    pub map: &'a Arc<OsdMap>,
-    /// The arguments.
-    pub args: &'a Args,
-    /// How the client wants its data.
-    pub format: Format,
-    /// The time.
-    pub now: Utime,
-    /// Data that came with the command.
-    pub input: &'a Bytes,
-}
-
-/// An answer that goes out when the monitors keep what belongs to it.
-#[derive(Debug)]
-pub struct Kept {
-    /// The answer.
-    pub reply: Reply,
-    /// Reports of crashes.
-    pub saved: Vec<Saved>,
-}
-
-/// Commands that the monitors are to carry out, one after the other, and the answer when they have.
-#[derive(Debug, Default)]
-pub struct Ordered {
-    /// The commands.
-    pub orders: Vec<Value>,
-    /// The answer.
-    pub reply: Reply,
-}
-
-/// What a command answers.
-pub type Answer = Result<Reply, Refusal>;
-
-/// How a command is run.
-#[derive(Clone, Copy, Debug)]
-pub enum Run {
-    /// By this function.
-    Read(fn(&Context<'_>) -> Answer),
-    /// By this function of the block device services, which waits for the cluster.
-    Rbd(fn(rbd::Ask) -> rbd::Later),
-    /// By this function, which asks the monitors one command after the other.
-    Fs(fn(fs::Ask) -> fs::Later),
-    /// By the monitors, whom the manager asks with the command that this function makes.
-    Ask(fn(&Context<'_>) -> Result<Value, Refusal>),
-    /// By the OSDs that lead the groups that this function names: the manager tells them, and does
-    /// not wait.
-    Scrub(fn(&Context<'_>) -> Result<scrub::Order, Refusal>),
-    /// The same for what is to be recovered or filled first.
-    Force(fn(&Context<'_>) -> Result<force::Order, Refusal>),
-    /// By this function, and by the monitors, which keep what it says.
-    Keep(fn(&Context<'_>) -> Result<Kept, Refusal>),
-    /// By the monitors, which carry out what this function orders.
-    Order(fn(&Context<'_>) -> Result<Ordered, Refusal>),
-    /// Not at all; the text says why.
-    Unsupported(&'static str),
-    /// Not at all, with the errno and the text that tools expect of a cluster that does not have
-    /// it.
-    Refused(Errno, &'static str),
-}
-
-/// An entry of the table.
-pub type Entry = Command<Run>;
-
-const fn read(
-    signature: &'static str,
-    help: &'static str,
-    module: &'static str,
-    handler: fn(&Context<'_>) -> Answer,
-) -> Entry {
-    Command { signature, help, module, perm: "r", flags: flags::MGR, handler: Run::Read(handler) }
-}
-
-const fn asking(
-    signature: &'static str,
-    help: &'static str,
-    module: &'static str,
-    handler: fn(&Context<'_>) -> Result<Value, Refusal>,
-) -> Entry {
-    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Ask(handler) }
-}
-
-const fn scrubbing(
-    signature: &'static str,
-    help: &'static str,
-    module: &'static str,
-    handler: fn(&Context<'_>) -> Result<scrub::Order, Refusal>,
-) -> Entry {
-    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Scrub(handler) }
-}
-
-const fn forcing(
-    signature: &'static str,
-    help: &'static str,
-    module: &'static str,
-    handler: fn(&Context<'_>) -> Result<force::Order, Refusal>,
-) -> Entry {
-    Command { signature, help, module, perm: "rw", flags: flags::MGR, handler: Run::Force(handler) }
-}
-
-const fn unsupported(
-    signature: &'static str,
-    help: &'static str,
-    module: &'static str,
-    why: &'static str,
-) -> Entry {
-    Command {
-        signature,
-        help,
-        module,
-        perm: "rw",
-        flags: flags::MGR,
-        handler: Run::Unsupported(why),
-    }
-}
 
 /// The tables, one per family.
 pub static FAMILIES: &[&[Entry]] = &[
@@ -245,14 +130,4 @@ pub fn run(
         Run::Unsupported(why) => Err(Refusal::unsupported(why)),
         Run::Refused(errno, why) => Err(Refusal::new(errno, why)),
     }
-}
-
-/// JSON text as a reply, whatever the format: commands without a form for people.
-fn json(cx: &Context<'_>, value: &Value) -> Answer {
-    Ok(Reply::data(cx.format.json(value)))
-}
-
-/// Text without a form for programs.
-fn text(t: impl Into<Bytes>) -> Answer {
-    Ok(Reply::data(t))
 }

@@ -63,8 +63,7 @@ const fn order(
     }
 }
 
-const SENDS_NOTHING: &str =
-    "this manager sends no reports to anybody; 'ceph telemetry preview' prints one";
+const SENDS_NOTHING: &str = "this manager sends no reports; 'ceph telemetry preview' prints one";
 
 pub(super) const COMMANDS: &[Entry] = &[
     read("telemetry status", "Show current configuration", "telemetry", status),

@@ -86,7 +86,7 @@ impl Inner {
         self.frame.mon.send_payload(&beacon);
     }
 
-    /// Whether it serves. A manager whose session had to begin anew is another for the monitors.
+    /// Whether it serves. After a new session a manager is another one for the monitors.
     pub(super) fn serves(&self) -> bool {
         let Role::Serves(gid) = self.role.get() else { return false };
         let same = self.frame.mon.global_id() == gid;
