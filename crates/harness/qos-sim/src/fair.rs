@@ -1,4 +1,4 @@
-//! What everybody should get: rates that no scheduler made.
+//! What every tenant should get: rates that no scheduler made.
 //!
 //! On each OSD what it can do is divided by weight among those who ask, nobody gets more than he
 //! asks for, and floors come first. A tenant's floor is divided over OSDs in proportion to what it
@@ -10,7 +10,7 @@
 pub struct Want {
     /// Where.
     pub osd: usize,
-    /// Who.
+    /// The tenant.
     pub tenant: usize,
     /// Operations each second.
     pub rate: f64,
@@ -42,7 +42,7 @@ impl<'a> Fair<'a> {
         Fair { wants, can, promises, of_osd }
     }
 
-    /// Divides what an OSD can do: nobody below `least`, nobody above `most`, else by weight. In
+    /// Divides what an OSD can do: no tenant below `least` or above `most`, else by weight. In
     /// cost each second.
     fn pour(&self, osd: usize, least: &[f64], most: &[f64], out: &mut [f64]) {
         let who = &self.of_osd[osd];

@@ -5,13 +5,13 @@
 //! them, encoded and decoded. Devices, clients, connections and clocks are modelled; everything
 //! follows from a seed.
 //!
-//! * [`scenario`]: how large, how long, what goes wrong, and who wants what;
+//! * [`scenario`]: how large, how long, what goes wrong, and what each tenant wants;
 //! * `world`: the events of OSDs and the manager;
 //! * [`streams`]: clients that ask for so much each second, whatever they get;
 //! * [`steady`]: clients that always have as much under way, and what they got;
 //! * [`skewed`]: the same with objects that lie unevenly, and what each keeps of what it has alone;
-//! * [`fair`]: what everybody should get, worked out without schedulers;
-//! * [`report`]: what everybody got.
+//! * [`fair`]: what every tenant should get, worked out without schedulers;
+//! * [`report`]: what every tenant got.
 //!
 //! `cargo run --release -p qos-sim -- --help`
 

@@ -31,14 +31,14 @@ struct Args {
     /// Virtual seconds of each phase.
     #[arg(long, default_value_t = 6)]
     phase: u64,
-    /// Show who is furthest from what is fair.
+    /// Show the tenants that are furthest from what is fair.
     #[arg(long)]
     odd: bool,
-    /// Instead, the ten tenants of bench/promises.py on three OSDs, who always have something to
+    /// Instead, the ten tenants of bench/promises.py on three OSDs, which always have something to
     /// ask for.
     #[arg(long, group = "closed")]
     steady: bool,
-    /// Instead, tenants whose objects lie unevenly over the OSDs, and what each keeps beside others
+    /// Instead, tenants with unevenly placed objects, and what each keeps beside others
     /// of what it has alone.
     #[arg(long, group = "closed")]
     skewed: bool,

@@ -1,4 +1,4 @@
-//! What everybody got, against what is fair and what was promised.
+//! What every tenant got, against what is fair and what was promised.
 
 use crate::scenario::{PHASES, Phase, Plan, SECOND, Scenario};
 use std::fmt;
@@ -99,7 +99,7 @@ pub struct PhaseReport {
     pub floors: f64,
     /// Tenants and seconds in which the ceiling was kept, in parts of all.
     pub ceilings: f64,
-    /// Tenants whose ceiling was kept over the second half together.
+    /// Tenants that were kept below their ceiling over the second half together.
     pub ceilings_together: f64,
     /// The coordinator's time for a second.
     pub cpu: Duration,
@@ -107,7 +107,7 @@ pub struct PhaseReport {
     pub bytes: [f64; 2],
     /// The most of an OSD in a second.
     pub most_bytes: [u64; 2],
-    /// Who is furthest from what is fair.
+    /// The tenant that is furthest from what is fair.
     pub odd: Vec<Odd>,
 }
 
@@ -163,7 +163,7 @@ impl Report {
             let got: Vec<f64> =
                 (0..s.tenants).map(|t| Seen::sum(&seen.served[half.clone()], t)).collect();
             let wanted: Vec<f64> = fair.iter().map(|f| f * span).collect();
-            // Of those who are due a few operations chance decides.
+            // Of tenants that are due a few operations chance decides.
             let x: Vec<f64> =
                 got.iter().zip(&wanted).filter(|(_, w)| **w >= 20.0).map(|(g, w)| g / w).collect();
             let (mut floors, mut ceilings, mut together) = ([0u64; 2], [0u64; 2], [0u64; 2]);
@@ -234,7 +234,7 @@ impl Report {
     }
 }
 
-/// The ten who are furthest from what is fair.
+/// The ten tenants that are furthest from what is fair.
 fn odd(plan: &Plan, after: bool, asks: &[f64], fair: &[f64], got: &[f64], span: f64) -> Vec<Odd> {
     let all = (0..fair.len()).filter(|t| fair[*t] * span >= 20.0).map(|t| Odd {
         tenant: t,

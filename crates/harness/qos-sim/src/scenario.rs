@@ -1,4 +1,4 @@
-//! How large a cluster is simulated, how long, what goes wrong, and who wants what.
+//! How large a cluster is simulated, how long, what goes wrong, and what each tenant wants.
 
 use crate::fair::{Fair, Want};
 use crate::random::Random;
@@ -68,7 +68,7 @@ impl Phase {
 /// What one tenant asks one OSD for.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: usize,
     /// Where.
     pub osd: usize,

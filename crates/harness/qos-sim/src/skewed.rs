@@ -33,7 +33,7 @@ const DEPTH: usize = 16;
 const WARM_UP: u64 = 20;
 const SECONDS: u64 = 20;
 
-/// Whoever keeps so much of its part has it: of a half this is 48 %.
+/// A tenant that keeps so much of its part has it: of a half this is 48 %.
 pub const ENOUGH: f64 = 0.96;
 
 /// A tenant, which is a pool.
@@ -54,7 +54,7 @@ impl Load {
     }
 }
 
-/// Who shares a cluster.
+/// The tenants that share a cluster.
 #[derive(Clone, Debug)]
 pub struct Skewed {
     /// Everything follows from it.

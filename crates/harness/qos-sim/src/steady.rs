@@ -1,4 +1,4 @@
-//! Tenants who always have something to ask for: what `bench/promises.py` measures, in virtual
+//! Tenants that always have something to ask for: what `bench/promises.py` measures, in virtual
 //! time.
 //!
 //! Three OSDs do 1000 operations a second each, and the tenants of that file's table share them. A
@@ -24,7 +24,7 @@ use std::fmt;
 use std::rc::Rc;
 use types::PoolId;
 
-/// Who asks, and what it is promised.
+/// A tenant, and what it is promised.
 #[derive(Clone, Copy, Debug)]
 pub struct Tenant {
     /// Its name.
@@ -85,7 +85,7 @@ pub const TENANTS: [Tenant; 10] = [
     tenant("weight-400-of-100-sessions", Promised::Weight(400), MANY, 100, 1),
 ];
 
-/// Who has bursts, and its floor.
+/// The tenant with bursts, and its floor.
 const BURSTS: usize = 4;
 const FLOOR: u64 = 400;
 /// Operations of a burst, and how long it is quiet when the last of them has ended.
@@ -100,7 +100,7 @@ pub(crate) const WAY: u64 = 200_000;
 pub(crate) const TAKES: [f64; 2] = [1e6, 5e6];
 /// How long it does nothing at all, now and then.
 const PAUSES: [f64; 2] = [20e6, 50e6];
-/// After so long a new map says who leads groups.
+/// After so long a new map names the primaries.
 const MAP: u64 = 200_000_000;
 /// What is done to the cluster is done to this OSD.
 const VICTIM: usize = 1;
@@ -158,7 +158,7 @@ enum State {
     Rests,
     /// It is on its way.
     Coming,
-    /// Nobody leads its group.
+    /// Its PG has no primary.
     Waits,
     /// An OSD has it.
     At(usize),
@@ -175,7 +175,7 @@ struct Slot {
     state: State,
 }
 
-/// A group's OSDs, the one before the other, and who of them leads it.
+/// A PG's OSDs, the one before the other, and which of them is the primary.
 struct Group {
     osds: Vec<usize>,
     leader: Option<usize>,
@@ -329,7 +329,7 @@ pub fn run(s: &Steady) -> Counts {
 }
 
 /// Operations of a tenant with a floor in each tenth of a second from the first request of a burst
-/// on, beside one who takes all. So many bursts; before each the tenant asked for nothing for a
+/// on, beside one that takes all. So many bursts; before each the tenant asked for nothing for a
 /// second.
 pub fn bursts(s: &Steady, bursts: usize) -> Vec<Vec<u32>> {
     let others = TENANTS.len() - 1;

@@ -62,7 +62,7 @@ pub(crate) enum Event<C> {
     Reset(usize),
 }
 
-/// Those who ask the OSDs for something, and how long that takes them.
+/// The clients of the OSDs, and how long their requests take.
 pub(crate) trait Clients: Sized {
     /// What happens to them.
     type Event;
@@ -70,7 +70,7 @@ pub(crate) trait Clients: Sized {
     /// It happens.
     fn handle(w: &mut World<Self>, event: Self::Event);
 
-    /// The OSDs that lead groups of a pool. Those that are down are left out by who asks.
+    /// The primaries of a pool's PGs. The caller leaves out those that are down.
     fn leads(&self, pool: PoolId) -> Vec<usize>;
 
     /// An OSD begins an operation: when it has answered.
@@ -184,7 +184,7 @@ impl Ask {
 }
 
 impl<C: Clients> World<C> {
-    /// Everybody is there and knows nothing.
+    /// All OSDs are there and know nothing.
     pub fn new(ground: Ground, clients: C) -> Self {
         let base = Instant::now();
         let Ground { seed, configs, resolved, late, tick, seconds } = ground;
@@ -425,7 +425,7 @@ impl<C: Clients> World<C> {
         }
     }
 
-    /// What waits of sessions that are closed goes, as in an OSD whose client's connection is gone.
+    /// What waits of closed sessions goes, as in an OSD that lost the connection of its client.
     pub fn drop_closed(&mut self) {
         let now = self.instant();
         for h in &mut self.hosts {

@@ -119,7 +119,7 @@ fn bursts_have_floors_soon() {
 #[test]
 fn everybody_keeps_his_part_of_what_he_has_alone() {
     let even = |sessions| Load { weight: 100, sessions, places: vec![0.25; 4] };
-    // One who hammers one OSD cannot take more than half of it from one who is on all of them.
+    // A tenant on one OSD cannot take more than half of it from one that is on all of them.
     let hammers = Load { places: vec![1.0, 0.0, 0.0, 0.0], ..even(64) };
     let mut all = vec![Skewed { seed: 0, loads: vec![even(1), hammers] }];
     all.extend((1..=3).map(Skewed::new));

@@ -41,7 +41,7 @@ pub enum Bug {
     SplitForgetsMissing,
     /// Reads are answered without a lease.
     NoLease,
-    /// Who is silent counts as gone for sure, so that nobody waits for its lease.
+    /// A silent OSD counts as gone for sure, so that its lease is not waited for.
     SilentIsDead,
     /// A replica serves reads of objects that are being written.
     ReplicaReadsUncommitted,

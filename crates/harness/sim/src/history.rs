@@ -22,7 +22,7 @@ pub enum Did {
 /// One finished operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
-    /// Who.
+    /// The client.
     pub client: usize,
     /// What.
     pub did: Did,
@@ -36,7 +36,7 @@ pub struct Done {
 }
 
 /// A snapshot of all objects. It is taken of each after the monitors have it, and before anything
-/// that a client who knows it has from a primary.
+/// that a client that knows it has from a primary.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     /// Its number.
@@ -93,7 +93,7 @@ fn linearizable(ops: &[Done], snaps: &[Snapshot]) -> bool {
     let mut sorted: Vec<Done> = ops.to_vec();
     sorted.sort_by_key(|o| o.start);
     let all = if sorted.len() == 128 { u128::MAX } else { (1u128 << sorted.len()) - 1 };
-    // Those that nobody read do not matter.
+    // Those that were never read do not matter.
     let read =
         |s: &Snapshot| ops.iter().any(|o| matches!(o.did, Did::ReadAt(snap, _) if snap == s.id));
     let snaps: Vec<Snapshot> = snaps.iter().copied().filter(read).collect();
@@ -107,7 +107,7 @@ fn linearizable(ops: &[Done], snaps: &[Snapshot]) -> bool {
         if !seen.insert((done, value, kept.clone())) {
             continue;
         }
-        // Nobody may be overtaken by an operation that began after it ended.
+        // No operation may be overtaken by one that began after it ended.
         let mut first_end = u64::MAX;
         for (i, op) in sorted.iter().enumerate() {
             if done & 1 << i != 0 {

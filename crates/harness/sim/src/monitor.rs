@@ -343,7 +343,7 @@ impl Monitor {
         let mut map = MapModel::clone(self.map());
         map.epoch = Epoch(map.epoch.0 + 1);
         change(&mut map);
-        // As the monitors do: nobody acts beyond the size.
+        // As the monitors do: no OSD acts beyond the size.
         let MapModel { pg_temp, pools, .. } = &mut map;
         pg_temp
             .retain(|pg, want| pools.get(&pg.pool).is_some_and(|p| want.len() <= p.size as usize));

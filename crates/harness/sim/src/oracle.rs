@@ -47,7 +47,7 @@ pub struct Oracle {
     known: Vec<Known>,
     /// The newest map that processes have acted on.
     acted: BTreeMap<(OsdId, u64), Epoch>,
-    /// On whose disk an entry of a log was ever durable.
+    /// The disks on which an entry of a log was ever durable.
     landed: BTreeMap<(PgId, Eversion), BTreeSet<PgShard>>,
     /// An operator may give objects up: what was answered may be gone.
     gives_up: bool,
@@ -163,7 +163,7 @@ impl Oracle {
     }
 
     /// Maps from one on are agreed on. A process that they mark up again knows that it was down:
-    /// others who hear of it do not wait for what it may have served before.
+    /// others that hear of it do not wait for what it may have served before.
     pub fn came_up(&mut self, since: Epoch, osds: &[Osd], monitor: &Monitor) -> Result<(), String> {
         let Some(before) = monitor.at(Epoch(since.0 - 1)) else { return Ok(()) };
         let newest = monitor.map();
@@ -285,7 +285,7 @@ impl Oracle {
                 Some(object) if object.version < need => {
                     return lacks(&format!("it has {:?}", object.version));
                 }
-                // What a disk has done to it is found by who reads it.
+                // What a disk has done to it is found by reading it.
                 Some(object) if object.is_sound() && !as_proposed(object, known) => {
                     return Err(format!(
                         "{pgid}: osd.{} has another content of {oid} than was written: {object:?}",
@@ -299,7 +299,7 @@ impl Oracle {
     }
 }
 
-/// The copy was activated in this interval, and is one of those who have everything.
+/// The copy was activated in this interval, and is one of those that have everything.
 fn counts(pg: &pg::Pg) -> bool {
     let phase = pg.phase_name();
     let active = phase.starts_with("Started/Primary/Active/")

@@ -120,7 +120,7 @@ pub struct Osd {
     tokens: u64,
     /// Turns of recovery: of PGs that this OSD leads, and of others.
     turns: [Reserver<SpgId>; 2],
-    /// Who waits for room before it gets a turn, and did not give up.
+    /// The PGs that wait for room before they get a turn, and did not give up.
     without_room: BTreeSet<SpgId>,
     /// Counts chances of scrubs.
     scrubs: u64,

@@ -1,4 +1,4 @@
-//! The monitors as a group: who leads, what is in whose log, and what each has applied.
+//! The monitors as a group: the leader, what is in each log, and what each has applied.
 //!
 //! It is Raft as its outside looks. A leader proposes one change after the other, and each is
 //! agreed on when a majority has it in its log. An election takes no messages, but who is elected
@@ -58,7 +58,7 @@ pub struct Commit {
 /// A request of a session, until the leader has answered it.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Who asks.
+    /// The client that asks.
     pub osd: OsdId,
     /// In which session.
     pub session: u64,
@@ -75,7 +75,7 @@ pub struct Mon {
     pub running: bool,
     /// The newest term that it knows of.
     pub term: u64,
-    /// Who leads in that term, if it has heard of him.
+    /// The leader of that term, if it has heard of one.
     pub follows: Option<usize>,
     /// How much of what is agreed on is in its log.
     pub logged: usize,
@@ -98,11 +98,11 @@ pub struct Group {
     pub commits: Vec<Commit>,
     /// The newest term.
     pub term: u64,
-    /// Who was elected in it, as long as he lives.
+    /// The monitor that was elected in it, as long as it lives.
     pub leader: Option<usize>,
     /// What the leader has proposed.
     pub under_way: Option<Rc<Entry>>,
-    /// Who has it.
+    /// The monitors that have it.
     pub has: BTreeSet<usize>,
     /// Requests that wait for the leader to decide.
     pub inbox: Vec<(usize, u64, MonMsg)>,
@@ -117,7 +117,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Monitors that run and have elected nobody.
+    /// Monitors that run and have no leader.
     pub fn new(mons: usize, bug: Bug) -> Self {
         Self {
             mons: (0..mons).map(|_| Mon { running: true, ..Mon::default() }).collect(),
@@ -212,7 +212,7 @@ impl Group {
         true
     }
 
-    /// Somebody has the leader's proposal. Returns it if it is agreed on now.
+    /// A monitor has the leader's proposal. Returns it if it is agreed on now.
     pub fn acknowledged(&mut self, by: usize, term: u64, at: usize) -> Option<Rc<Entry>> {
         let entry = self
             .under_way

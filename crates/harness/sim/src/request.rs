@@ -27,7 +27,7 @@ impl Ask {
 /// A client's operation.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOp {
-    /// Who.
+    /// The client.
     pub client: usize,
     /// Number of the request; the same when resent.
     pub tid: u64,

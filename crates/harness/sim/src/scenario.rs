@@ -65,7 +65,7 @@ pub struct Scenario {
     pub short_logs: bool,
     /// Whether a second pool is created and deleted.
     pub second_pool: bool,
-    /// Thousandths: an OSD is cut off, from everybody or from some, in both directions or in one.
+    /// Thousandths: an OSD is cut off, from all others or from some, in both directions or in one.
     pub cut_off: u64,
     /// Thousandths: the network falls into two parts, OSDs and clients in each, in both directions
     /// or in one.
@@ -75,7 +75,7 @@ pub struct Scenario {
     pub reset: u64,
     /// Thousandths: the process of an OSD stands still.
     pub pause: u64,
-    /// Thousandths: somebody asks for another acting set.
+    /// Thousandths: another acting set is asked for.
     pub churn: u64,
     /// Thousandths: a block goes bad.
     pub bad_block: u64,
@@ -88,7 +88,7 @@ pub struct Scenario {
     pub slow_disk: u64,
     /// Thousandths: an OSD's store is full for some time.
     pub full: u64,
-    /// Thousandths: who is called down by mistake is called out as well.
+    /// Thousandths: an OSD that is called down by mistake is called out as well.
     pub auto_out: u64,
     /// Thousandths: a read of a client takes long.
     pub slow_reads: u64,
@@ -319,7 +319,7 @@ impl Scenario {
         }
     }
 
-    /// Disks that fail, are slow, or are full, and an operator who moves groups about.
+    /// Disks that fail, are slow, or are full, and orders that move PGs about.
     pub fn bad_disks(self) -> Self {
         let part = |n: u64| n * 6 / 10;
         let damage = |n: u64| if self.lose_disk == 0 && self.size > 2 { n } else { 0 };

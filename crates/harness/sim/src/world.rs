@@ -9,6 +9,7 @@ mod monitor_faults;
 mod monitors;
 mod network;
 mod operators;
+mod parts;
 mod sessions;
 mod snapshots;
 
@@ -20,10 +21,7 @@ use std::hash::Hasher;
 use pg::PoolView;
 use types::{Epoch, ObjectId, OsdId, PgId, PoolId, SnapId, SpgId};
 
-use self::clients::Client;
-use self::monitors::Between;
-use self::network::{Connection, PeerBytes};
-use self::sessions::{Maps, Party, Session};
+use self::parts::{Between, Client, Connection, Maps, Party, PeerBytes, Session, Time};
 use crate::history::{Did, History};
 use crate::monitor::{MonMsg, Monitor};
 use crate::oracle::Oracle;
@@ -33,15 +31,13 @@ use crate::request::ClientOp;
 use crate::rng::{Rng, mix};
 use crate::scenario::{Report, Scenario};
 
-/// Microseconds.
-type Time = u64;
 const MS: Time = 1_000;
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "a model need not be fast")]
 enum Ev {
     Peer(PeerBytes),
-    /// The monitors, whoever leads them, are told something.
+    /// The monitors are told something, whichever of them leads.
     Mon(MonMsg),
     /// A monitor is told something in a session.
     FromOsd {
@@ -67,7 +63,7 @@ enum Ev {
         session: u64,
         epoch: Epoch,
     },
-    /// Somebody looks for a monitor.
+    /// A party looks for a monitor.
     Hunt(Party),
     /// Somebody looks whether the monitor of his session is there, or knows that the session is
     /// broken.
@@ -128,7 +124,7 @@ struct World {
     links: BTreeMap<(i64, i64), Time>,
     /// Connections between OSDs.
     connections: BTreeMap<(OsdId, OsdId), Connection>,
-    /// Whose last bytes to whom never left its buffers.
+    /// The pairs of which the last bytes never left the sender's buffers.
     cut: BTreeSet<(u64, OsdId)>,
     /// Links on which nothing arrives before a time.
     blocked: BTreeMap<(i64, i64), Time>,
@@ -175,7 +171,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
     // Faults under load.
     let chaos = world.rng.range(5, 20) * 1_000 * MS;
     world.run_until(chaos)?;
-    // Calm: everybody comes back, and clients finish.
+    // Calm: all OSDs come back, and clients finish.
     world.calm = true;
     world.settle();
     let deadline = world.now + 600_000 * MS;
@@ -401,7 +397,7 @@ impl World {
             | Ev::NextOp(_) => return None,
         };
         let cut = self.blocked.get(&link).copied();
-        // Who goes on looks at its connections in any order.
+        // A process that goes on looks at its connections in any order.
         let woken = process
             .and_then(|osd| self.paused.get(&osd))
             .map(|t| t + mix(t ^ link.0 as u64) % 2_000);
@@ -565,7 +561,7 @@ impl World {
         let incarnation = self.osds[index].incarnation;
         let landed = std::mem::take(&mut self.osds[index].disk.landed);
         self.oracle.landed(osd, landed);
-        // A fast disk, or one whose flushes take long, so that much is lost with the power.
+        // A fast disk, or one with slow flushes, so that much is lost with the power.
         let effects = self.osds[index].effects();
         // The disk shows already what was proposed after an answer.
         for effect in &effects {

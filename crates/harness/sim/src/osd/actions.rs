@@ -6,7 +6,7 @@ use denc::Decode;
 use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
 use types::{Eversion, LogPriority, ObjectId, ObjectInfo, PgShard, SpgId};
 
-use super::shards::Rebuild;
+use super::effect::Rebuild;
 use super::{Effect, Hosted, Local, Osd, ReadObject};
 use crate::bug::Bug;
 use crate::change::{Change, decode_payload};
@@ -221,7 +221,7 @@ impl Osd {
         self.next_turns();
     }
 
-    /// Who has a turn, or not any more, hears of it a little later.
+    /// A PG that has a turn, or has it no more, hears of it a little later.
     pub(super) fn next_turns(&mut self) {
         for (turns, target) in self.turns.iter_mut().zip([false, true]) {
             while let Some(turn) = turns.next(1, true) {

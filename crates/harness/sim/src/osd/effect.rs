@@ -4,28 +4,27 @@ use bytes::Bytes;
 use pg::{Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, ShardQuery, Steady, Turn};
 use types::{Epoch, Eversion, ObjectId, PgShard, SnapId, SpgId};
 
-use super::shards::Rebuild;
 use crate::history::Did;
 use crate::monitor::MonMsg;
 use crate::request::ClientOp;
 use crate::snaps::After;
 
-/// Of what an answer is made.
+/// What an answer is made of.
 #[derive(Clone, Debug)]
 pub struct Proof {
     /// The PG.
     pub pgid: SpgId,
-    /// The map of the one who answers.
+    /// The map of the OSD that answers.
     pub epoch: Epoch,
     /// Since when its interval lasts.
     pub since: Epoch,
-    /// Who acts in it.
+    /// The acting set in it.
     pub acting: Vec<PgShard>,
     /// Those of them that must have the change.
     pub named: Vec<PgShard>,
     /// The version of the change.
     pub version: Option<Eversion>,
-    /// It is answered when everybody has it, and was not before.
+    /// It is answered when all copies have it, and was not before.
     pub first: bool,
 }
 
@@ -57,7 +56,7 @@ pub enum Effect {
     Mon(MonMsg),
     /// An answer to a client.
     Answer {
-        /// Who asked.
+        /// The client that asked.
         client: usize,
         /// Which request.
         tid: u64,
@@ -79,7 +78,7 @@ pub enum Effect {
     Flush(u64),
     /// The operation cannot be done here, or has failed: an error that says nothing of the object.
     Refused {
-        /// Who asked.
+        /// The client that asked.
         client: usize,
         /// Which request.
         tid: u64,
@@ -159,4 +158,16 @@ pub struct ReadObject {
     pub most: (u64, u64),
     /// Clients wait for it.
     pub urgent: bool,
+}
+
+/// What recovery wants.
+#[derive(Clone, Debug)]
+pub struct Rebuild {
+    pub(super) token: ReadToken,
+    pub(super) oid: ObjectId,
+    pub(super) version: Eversion,
+    pub(super) targets: Vec<PgShard>,
+    pub(super) sources: Vec<PgShard>,
+    pub(super) from: Progress,
+    pub(super) max: u64,
 }

@@ -174,7 +174,7 @@ impl Osd {
         if map.incarnation(self.id) != Some(self.incarnation) {
             self.booted = false;
             if was_up {
-                // Somebody was mistaken.
+                // A report was wrong.
                 *self.marks.entry("booted again").or_default() += 1;
                 self.boot(false);
             } else if let Some(new_disk) = self.wishes.boot {

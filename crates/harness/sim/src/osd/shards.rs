@@ -17,6 +17,7 @@ use pg::{
 use smallvec::smallvec;
 use types::{Eversion, ObjectId, PgShard, ShardId, SpgId, Utime};
 
+use super::effect::Rebuild;
 use super::{Effect, Local, Osd};
 use crate::bug::Bug;
 use crate::cells;
@@ -83,18 +84,6 @@ enum What {
     /// All of the object, before it is replaced.
     Whole(ClientOp, ReadPlan),
     Rebuild(Rebuild, Option<RebuildPlan>),
-}
-
-/// What recovery wants.
-#[derive(Clone, Debug)]
-pub struct Rebuild {
-    pub(super) token: ReadToken,
-    pub(super) oid: ObjectId,
-    pub(super) version: Eversion,
-    pub(super) targets: Vec<PgShard>,
-    pub(super) sources: Vec<PgShard>,
-    pub(super) from: Progress,
-    pub(super) max: u64,
 }
 
 #[derive(Clone, Debug)]

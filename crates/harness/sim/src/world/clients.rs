@@ -1,32 +1,14 @@
 //! Clients: each has one operation under way, and sends it again when its map says so.
 
 use pg::MapView;
-use types::{Epoch, PgId, PgShard, SpgId};
+use types::{Epoch, PgId, SpgId};
 
+use super::parts::Target;
 use super::{Ev, MS, POOL, World};
 use crate::content::object_id;
 use crate::history::{Did, Done};
 use crate::request::{Ask, ClientOp};
 use crate::rng::mix;
-
-#[derive(Debug)]
-pub(super) struct Client {
-    pub(super) epoch: Epoch,
-    /// The map that it had when it began its operation.
-    pub(super) knew: Epoch,
-    pub(super) left: u64,
-    pub(super) tid: u64,
-    pub(super) current: Option<(ClientOp, u64)>,
-    pub(super) sent_to: Option<Target>,
-}
-
-/// Where an operation was sent, and in which interval.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Target {
-    pub(super) primary: PgShard,
-    pub(super) incarnation: u64,
-    pub(super) interval: u64,
-}
 
 impl World {
     /// Which PG an object is in, as a client with a map of this epoch sees it.
@@ -143,7 +125,7 @@ impl World {
         if let Did::ReadAt(snap, _) = did
             && self.history.snaps.iter().any(|s| s.id == snap && s.removed)
         {
-            // Nobody says what is there while it goes.
+            // What is there while it goes is open.
             self.mark("snapshot went while it was read");
         } else {
             let done = Done { client, did, epoch: knew, start, end: self.processed };

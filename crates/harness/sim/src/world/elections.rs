@@ -1,9 +1,9 @@
-//! Which monitors reach each other, who of them leads, and who has sessions.
+//! Which monitors reach each other, which of them leads, and which sessions there are.
 
 use types::OsdId;
 
-use super::monitors::Between;
-use super::sessions::Party;
+use super::parts::Between;
+use super::parts::Party;
 use super::{Ev, MS, World, mon_end};
 
 impl World {

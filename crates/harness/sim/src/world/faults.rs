@@ -3,7 +3,7 @@
 use types::OsdId;
 
 use super::damage::Damage;
-use super::sessions::Party;
+use super::parts::Party;
 use super::{Ev, MS, POOL, Time, World, mon_end};
 use crate::bug::Bug;
 use crate::monitor::MonMsg;

@@ -2,7 +2,7 @@
 
 use types::OsdId;
 
-use super::sessions::Party;
+use super::parts::Party;
 use super::{Ev, MS, Time, World, mon_end};
 
 impl World {

@@ -5,26 +5,11 @@ use std::rc::Rc;
 use pg::MapView;
 use types::{Epoch, OsdId, SpgId};
 
-use super::sessions::Party;
+use super::parts::{Between, Party};
 use super::{Ev, MGR, MS, World, mon_end};
 use crate::bug::Bug;
 use crate::monitor::MonMsg;
 use crate::quorum::{Entry, Kept};
-
-/// What monitors tell each other.
-#[derive(Clone, Debug)]
-pub(super) enum Between {
-    /// A request of a session, for the leader of a term.
-    Passed { request: u64, term: u64, msg: MonMsg },
-    /// It was decided.
-    Answered { request: u64 },
-    /// The leader proposes.
-    Append(Rc<Entry>),
-    /// It is in the log.
-    Has { term: u64, at: usize },
-    /// The leader of a term says what is agreed on.
-    Agreed { term: u64, upto: usize },
-}
 
 impl World {
     /// A command of an operator, or what is said again until it is heard.

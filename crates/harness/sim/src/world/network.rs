@@ -1,61 +1,9 @@
 //! Links between processes: delays, connections that break, and what is sent again.
 
-use std::collections::VecDeque;
-
-use bytes::Bytes;
 use types::OsdId;
 
-use super::{Ev, MS, Time, World};
-
-/// A message between OSDs.
-#[derive(Clone, Debug)]
-pub(super) struct PeerBytes {
-    pub(super) from: OsdId,
-    pub(super) from_incarnation: u64,
-    pub(super) to: OsdId,
-    pub(super) to_incarnation: u64,
-    /// Counts the messages of the connection.
-    pub(super) number: u64,
-    pub(super) front: Bytes,
-    pub(super) data: Bytes,
-}
-
-/// One direction of a connection between two processes: what was sent arrives once and in order,
-/// but after a reset the sender does not know what did, and sends it again.
-#[derive(Debug, Default)]
-pub(super) struct Connection {
-    pub(super) incarnations: (u64, u64),
-    pub(super) sent: u64,
-    pub(super) received: u64,
-    /// What may be sent again, with its event, and whether it has arrived.
-    pub(super) unacknowledged: VecDeque<(u64, PeerBytes, bool)>,
-}
-
-impl Connection {
-    /// How many messages that have arrived are not acknowledged.
-    pub(super) const LATE: usize = 3;
-
-    /// Whether a message is new.
-    pub(super) fn receive(&mut self, msg: &PeerBytes) -> bool {
-        if self.incarnations != (msg.from_incarnation, msg.to_incarnation) {
-            return true;
-        }
-        if msg.number <= self.received {
-            return false;
-        }
-        assert_eq!(msg.number, self.received + 1, "messages of a connection keep their order");
-        self.received = msg.number;
-        for (_, _, arrived) in
-            self.unacknowledged.iter_mut().filter(|(_, m, _)| m.number == msg.number)
-        {
-            *arrived = true;
-        }
-        while self.unacknowledged.iter().filter(|(_, _, arrived)| *arrived).count() > Self::LATE {
-            self.unacknowledged.pop_front();
-        }
-        true
-    }
-}
+use super::parts::{Connection, PeerBytes, Time};
+use super::{Ev, MS, World};
 
 impl World {
     /// Mostly fast, sometimes very slow.

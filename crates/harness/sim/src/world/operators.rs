@@ -4,7 +4,7 @@
 use pg::{GiveUp, LostRefused, MapView};
 use types::{Epoch, ObjectId, OsdId, SpgId};
 
-use super::sessions::Party;
+use super::parts::Party;
 use super::{Ev, MS, POOL, World, new_osd};
 use crate::content::object_id;
 use crate::history::{Did, Done};

@@ -1,50 +1,10 @@
 //! Sessions of OSDs and clients with monitors, and maps on their way.
 
-use std::fmt;
-use std::rc::Rc;
+use types::Epoch;
 
-use types::{Epoch, OsdId};
-
-use super::{Ev, MS, Time, World, mon_end};
+use super::parts::{Maps, Party, Session, Time};
+use super::{Ev, MS, World, mon_end};
 use crate::bug::Bug;
-use crate::map::MapModel;
-
-/// Who has a session with a monitor.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Party {
-    Osd(OsdId),
-    Client(usize),
-}
-
-impl Party {
-    /// Its end of links.
-    pub(super) fn end(self) -> i64 {
-        match self {
-            Party::Osd(osd) => osd.0.into(),
-            Party::Client(client) => 1000 + client as i64,
-        }
-    }
-}
-
-/// A session.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Session {
-    pub(super) mon: usize,
-    /// What comes from another one is not for this one.
-    pub(super) number: u64,
-    /// Up to where maps were sent, once they were asked for.
-    pub(super) told: Option<Epoch>,
-}
-
-/// Maps in a message.
-#[derive(Clone)]
-pub(super) struct Maps(pub(super) Vec<Rc<MapModel>>);
-
-impl fmt::Debug for Maps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0.iter().map(|m| m.epoch.0).collect::<Vec<_>>())
-    }
-}
 
 impl World {
     /// The session, if it is the one of this number.
