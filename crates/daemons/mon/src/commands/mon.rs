@@ -13,7 +13,13 @@ const NO_STRETCH: &str = "stretch mode is not supported";
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("fsid", "Show the cluster's id.", "mon", "r", fsid),
-    read("quorum_status", "Show who leads and who takes part.", "mon", "r", quorum_status),
+    read(
+        "quorum_status",
+        "Show the leader and the members of the quorum.",
+        "mon",
+        "r",
+        quorum_status,
+    ),
     tell(read("mon_status", "Show this monitor's state.", "mon", "r", mon_status)),
     tell(read("version", "Show this monitor's version.", "mon", "r", version)),
     tell(read("sessions", "List this monitor's sessions.", "mon", "r", sessions)),

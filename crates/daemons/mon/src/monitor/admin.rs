@@ -1,4 +1,4 @@
-//! Commands of the admin socket. Whoever can open it may do everything.
+//! Commands of the admin socket. A process that can open it may do everything.
 
 use super::ops::{KEPT_MAX, Limits};
 use super::{Inner, Monitor, now};

@@ -114,7 +114,7 @@ pub(crate) struct Inner {
     pub global_ids: Rc<RefCell<VecDeque<(u64, u64)>>>,
     pub links: Rc<peers::PeerLinks>,
     pub part: RefCell<quorum::Part>,
-    /// Held by who looks at this monitor's part.
+    /// Held while this monitor's part is looked at.
     looking: tokio::sync::Mutex<()>,
     pub waiting: RefCell<peers::Waiting>,
     /// Why the monitor has to end by itself.
@@ -280,7 +280,7 @@ impl Monitor {
             tokio::task::spawn_local(inner.clone().run_membership(founder));
         }
         if !is_member || alone {
-            // There is no group yet, or nobody else in it.
+            // There is no group yet, or no other monitor is in it.
             inner.part.borrow_mut().vetted = true;
         } else {
             tokio::task::spawn_local(inner.clone().vet());

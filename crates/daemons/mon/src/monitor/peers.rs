@@ -39,13 +39,13 @@ pub(crate) enum Ask {
     Join { fsid: String, name: String, id: NodeId, addr: String },
     /// Global ids, for clients that connect to me.
     Ids,
-    /// This is who I am.
+    /// The identity of the sender.
     Hello { name: String, addr: String, metadata: BTreeMap<String, String> },
-    /// From the leader: who takes part, and since when.
+    /// From the leader: the quorum, and since when it stands.
     View(View),
 }
 
-/// Who takes part, as the leader sees it.
+/// The quorum, as the leader sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct View {
     pub term: u64,
@@ -55,7 +55,7 @@ pub(crate) struct View {
     /// Which group this is ([`crate::state::ClusterState::rescued`]).
     #[serde(default)]
     pub rescued: u64,
-    /// The leader, who says this.
+    /// The leader, which says this.
     #[serde(default)]
     pub leader: String,
     /// The members of the group.
@@ -234,7 +234,7 @@ impl PeerLinks {
         }
     }
 
-    /// Everybody whose address is known.
+    /// Every monitor with a known address.
     pub fn known(&self) -> BTreeMap<String, EntityAddrVec> {
         self.addrs.borrow().clone()
     }
@@ -251,7 +251,7 @@ impl PeerLinks {
 
     fn lost(&self, conn: &Rc<Connection>) {
         self.conns.borrow_mut().retain(|_, c| !Rc::ptr_eq(c, conn));
-        // Dropping the senders wakes those who wait.
+        // Dropping the senders wakes the waiting tasks.
         self.waiting.borrow_mut().retain(|_, (at, _)| *at != conn.id());
     }
 
@@ -277,7 +277,7 @@ impl PeerLinks {
         self.seq.set(seq);
         let (tell, told) = oneshot::channel();
         self.waiting.borrow_mut().insert(seq, (conn.id(), tell));
-        // Whoever gives up waiting leaves nothing behind.
+        // A task that gives up waiting leaves nothing behind.
         let _forget = Forget(self, seq);
         conn.send(
             RaftMessage { kind, seq, payload, ..RaftMessage::default() }.encode(conn.features()),

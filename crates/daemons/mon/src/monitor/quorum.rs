@@ -31,7 +31,7 @@ use types::{EntityName, EntityType, Utime};
 const LOOK: Duration = Duration::from_millis(250);
 /// How long sessions wait for a new leader before they are closed.
 const OUT_GRACE: Duration = Duration::from_secs(8);
-/// How often the leader says who takes part.
+/// How often the leader tells the quorum.
 const VIEW_PERIOD: Duration = Duration::from_secs(1);
 /// How often a monitor that belongs to no group asks to be taken in.
 const JOIN_PAUSE: Duration = Duration::from_millis(500);
@@ -69,7 +69,7 @@ pub(crate) struct Part {
     told_view: Option<Instant>,
     /// A change of the members is under way.
     changing: bool,
-    /// In which term the leader was told who this is.
+    /// In which term the leader was told of this monitor.
     greeted: Option<(String, u64)>,
     asking_ids: bool,
     asked_whether_removed: Option<Instant>,
@@ -99,7 +99,7 @@ impl Default for Part {
 }
 
 impl Part {
-    /// Counts the election of this term, once it is known who won.
+    /// Counts the election of this term, once its winner is known.
     fn count_election(&mut self) {
         if self.role == Role::Out || self.counted == self.term {
             return;
@@ -341,7 +341,7 @@ impl Inner {
         }
     }
 
-    /// Everybody else whose address is known.
+    /// Every other monitor with a known address.
     fn others(&self) -> Vec<String> {
         self.links.known().into_keys().filter(|n| *n != self.name).collect()
     }
@@ -384,7 +384,7 @@ impl Inner {
         }
     }
 
-    /// Who takes part, who leads, and since when.
+    /// The quorum, its leader, and since when both stand.
     pub(super) fn quorum(&self) -> (Vec<i32>, Option<i32>, Utime) {
         let monmap = self.committed().monmap;
         let rank = |n: &String| {
@@ -403,7 +403,7 @@ impl Inner {
         (ranks, leader, since)
     }
 
-    /// The leader tells who takes part, and the log when that changed.
+    /// The leader tells the quorum, and the log when that changed.
     fn tell_view(self: &Rc<Self>) {
         let quorum = self.quorum_names();
         let (view, changed, gone) = {
@@ -464,7 +464,7 @@ impl Inner {
         }
     }
 
-    /// Tells a new leader who this is.
+    /// Tells a new leader of this monitor.
     fn greet(self: &Rc<Self>, leader: String, term: u64) {
         let now = Some((leader.clone(), term));
         if std::mem::replace(&mut self.part.borrow_mut().greeted, now.clone()) == now {
@@ -543,7 +543,7 @@ impl Inner {
         });
     }
 
-    /// Takes a range of global ids that nobody ever had.
+    /// Takes a range of global ids that no client ever had.
     pub(super) async fn reserve_ids(&self) -> Result<(u64, u64), super::NotCommitted> {
         self.change_async(reserve).await
     }
@@ -782,7 +782,7 @@ impl Inner {
             let part = self.part.borrow();
             (part.role.clone(), part.term)
         };
-        // Nobody hears the answers to these; who asked asks again elsewhere.
+        // The answers to these are lost; the clients ask again elsewhere.
         self.waiting.borrow_mut().requests.retain(|_, p| {
             let late = p.fate(term) == Fate::Never;
             if late {
@@ -841,7 +841,7 @@ impl Inner {
         }
     }
 
-    /// A session is gone: nobody waits for answers any more.
+    /// A session is gone: no client waits for its answers any more.
     pub(super) fn forget_requests(&self, conn: u64) {
         let of = |s: &Session| matches!(&s.conn, Link::Direct(c) if c.id() == conn);
         self.waiting.borrow_mut().requests.retain(|_, p| !of(&p.session));
@@ -967,7 +967,7 @@ fn fate(of: u64, term: u64) -> Fate {
 impl Passed {
     fn fate(&self, term: u64) -> Fate {
         match self.sent {
-            // A session of this monitor's own: nobody else has its messages.
+            // A session of this monitor's own: no other monitor has its messages.
             _ if self.session.conn.is_direct() => Fate::Now,
             Some((_, of)) => fate(of, term),
             None => Fate::Now,
@@ -986,7 +986,7 @@ pub(super) fn reserve(p: &mut Pending) -> (u64, u64) {
 /// What is to be changed about the members.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MemberChange {
-    /// These have a vote from now on, and nobody else.
+    /// These have a vote from now on, and no other monitor.
     Voters(BTreeSet<NodeId>),
     /// These learners leave.
     Forget(BTreeSet<NodeId>),
@@ -994,7 +994,7 @@ pub(crate) enum MemberChange {
 
 /// One step from the members that there are towards those that the monitor map lists: first a
 /// change that was begun is ended; then a learner that has caught up gets its vote, and an older
-/// member of its name loses it; then who is not listed goes.
+/// member of its name loses it; then a member that is not listed goes.
 pub(crate) fn wanted_change(
     members: &Members,
     me: NodeId,
@@ -1002,7 +1002,7 @@ pub(crate) fn wanted_change(
     caught_up: impl Fn(NodeId) -> bool,
 ) -> Option<MemberChange> {
     if let Some(to) = &members.changing {
-        // Whoever began this change may have lost the lead, or died, between its two steps.
+        // The leader that began this change may have lost the lead, or died, between its two steps.
         return Some(MemberChange::Voters(to.clone()));
     }
     let mut voters: BTreeMap<NodeId, String> = members.voters.clone();
@@ -1074,7 +1074,7 @@ mod tests {
         assert_eq!(change(&m, &all), voters(&[1, 2]));
         // The same monitor with a new store takes the place of the old one.
         assert_eq!(change(&members(&three, &[(9, "b")]), &all), voters(&[1, 3, 9]));
-        // Who is not listed goes, the leader as well.
+        // A member that is not listed goes, the leader as well.
         assert_eq!(change(&members(&[(1, "a"), (2, "b"), (4, "d")], &[]), &all), voters(&[1, 2]));
         assert_eq!(change(&members(&[(1, "x"), (2, "b"), (3, "c")], &[]), &all), voters(&[2, 3]));
         let forget = Some(MemberChange::Forget([5].into()));

@@ -140,7 +140,7 @@ impl Inner {
         }
     }
 
-    /// OSDs that nobody reported, but that stopped reporting themselves.
+    /// OSDs without a report against them that stopped reporting themselves.
     fn mark_silent_down(&self, p: &mut Pending) {
         let timeout = self.conf.borrow().u64("mon_osd_report_timeout");
         let now = p.now();
@@ -206,7 +206,7 @@ impl Inner {
         }
     }
 
-    /// Pools whose quota is used up stop taking data, and take it again when there is room.
+    /// Pools with a used up quota stop taking data, and take it again when there is room.
     pub(super) fn check_quotas(&self, p: &mut Pending, digest: &pgmap::Digest) {
         let changes: Vec<_> = p
             .osd()
