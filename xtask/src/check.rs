@@ -1,6 +1,6 @@
 //! What needs neither root nor a network, in about a minute: before each commit, and first in CI.
 
-use crate::run::{root, run};
+use crate::shell::{root, run};
 use crate::timing::Timing;
 use crate::{docs, results, tidy};
 use anyhow::Result;

@@ -158,8 +158,8 @@ impl Clients<'_> {
     }
 }
 
-/// How long somebody wants the thrasher to go on (tests/clients/test_thrash.py): that is not a test
-/// that hangs.
+/// How long the thrasher is asked to go on (tests/clients/test_thrash.py): that is not a test that
+/// hangs.
 fn asked_for() -> Duration {
     let seconds = std::env::var("SIPHON_THRASH_SECONDS").ok().and_then(|s| s.parse().ok());
     seconds.and_then(|s| Duration::try_from_secs_f64(s).ok()).unwrap_or_default()

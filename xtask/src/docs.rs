@@ -2,7 +2,7 @@
 //! it cannot be wrong.
 
 use crate::results;
-use crate::run::root;
+use crate::shell::root;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::process::Command;

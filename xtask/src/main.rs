@@ -2,12 +2,16 @@
 //! The project's chores: `cargo xtask check`, `test`, `bench`, `docs`.
 
 mod check;
+mod circles;
 mod clients;
+mod code;
 mod docs;
 mod programs;
 mod results;
 mod run;
+mod shell;
 mod side_by_side;
+mod sizes;
 mod tidy;
 mod timing;
 
@@ -35,7 +39,7 @@ enum Command {
     /// of another pool, `promises` what tenants with floors, ceilings and weights get in each
     /// second, `failover` how long clients wait when a daemon goes, `recovery` how fast an emptied
     /// OSD is filled, `scheduling` what the scheduler costs a server, `idle` what it takes from
-    /// background work when nobody else is there, `study` what clients keep beside background work
+    /// background work beside no other load, `study` what clients keep beside background work
     /// under each scheduler and profile (docs/load-study.md), `turns` what sets profiles apart when
     /// they take turns beside the same work; `s3` drives Ceph's gateway and ours on a stock Ceph
     /// and on Siphon, `fs` metadata servers. Further arguments go to the scripts in bench/

@@ -4,7 +4,7 @@
 //! that the stock clients meet are of the same compilation. A program runs as `cargo test` runs it:
 //! in the directory of its package.
 
-use crate::run::root;
+use crate::shell::{gently, root};
 use crate::side_by_side::{Run, SideBySide};
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
@@ -123,7 +123,7 @@ pub fn run(
         let file =
             fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let started = Instant::now();
-        let status = Command::new(&program.path)
+        let status = gently(&program.path)
             .current_dir(&program.directory)
             .env("CARGO_MANIFEST_DIR", &program.directory)
             .env("LD_LIBRARY_PATH", &libraries)

@@ -4,7 +4,7 @@
 //! A record is one run of one command on one machine: the source of its figures, the goals that it
 //! measures, and the rows of one table. Verdicts and ratios are computed here.
 
-use crate::run::root;
+use crate::shell::root;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Map, Value};

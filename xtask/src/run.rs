@@ -3,9 +3,11 @@
 use crate::check::{self, Check};
 use crate::clients::Clients;
 use crate::programs::{self, PROFILE, Program};
+use crate::shell::{gently, root, run};
+use crate::side_by_side::beside_others;
 use crate::timing::Timing;
-use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Debian packages with the stock clients, the oracles, and what the client tests use.
@@ -33,27 +35,6 @@ const PACKAGES: &[&str] = &[
 
 /// The same for the benchmark and the differential test, which also start stock servers.
 const PEER_PACKAGES: &[&str] = &["ceph-mon", "ceph-osd", "ceph-mgr", "libgoogle-perftools4"];
-
-/// The checkout's top directory.
-pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask stands in the workspace")
-        .to_path_buf()
-}
-
-/// Runs a command in the checkout; an error if it does not succeed.
-pub fn run(what: &str, command: &mut Command) -> Result<()> {
-    eprintln!("== {what}");
-    let status = command
-        .current_dir(root())
-        .status()
-        .with_context(|| format!("{what}: cannot start {:?}", command.get_program()))?;
-    if !status.success() {
-        bail!("{what} failed ({status})");
-    }
-    Ok(())
-}
 
 fn install(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages
@@ -136,11 +117,8 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
     }
     let programs = timing.time("build", || programs::build(!only.is_empty()))?;
     let mut variables = live_tests(&programs);
-    if only.is_empty() {
-        unit(programs, long, strict, timing)?;
-    }
     if no_clients {
-        return Ok(());
+        return if only.is_empty() { unit(programs, long, strict, timing) } else { Ok(()) };
     }
     let root = root();
     if long {
@@ -156,8 +134,25 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
     if rados_crate {
         variables.push(("SIPHON_TEST_RADOS_CRATE".to_owned(), "1".to_owned()));
     }
-    eprintln!("== stock clients");
-    Clients { root: &root, variables, long, strict, only }.run(timing)?;
+    let clients = Clients { root: &root, variables, long, strict, only };
+    if only.is_empty() {
+        // Much of a client test is waiting; the processor then has other tests to run.
+        let mut beside = Timing::default();
+        let (units, live) = std::thread::scope(|scope| {
+            let units = scope.spawn(|| unit(programs, long, strict, &mut beside));
+            eprintln!("== stock clients");
+            let live = clients.run(timing);
+            (units.join().expect("no panics in workers"), live)
+        });
+        timing.append(beside);
+        match (units, live) {
+            (Err(units), Err(live)) => bail!("{units:#}; {live:#}"),
+            (units, live) => units.and(live)?,
+        }
+    } else {
+        eprintln!("== stock clients");
+        clients.run(timing)?;
+    }
     if let Some(dir) = debian13 {
         run(
             "unpack the 18.2 clients",
@@ -191,24 +186,28 @@ fn unit(programs: Vec<Program>, long: bool, strict: bool, timing: &mut Timing) -
         variables.push(("SIPHON_CRASH_CUTS", "50000"));
         variables.push(("MSGR_FUZZ_ITERATIONS", "20000"));
     }
+    {
+        let _beside = beside_others();
+        timing.time("examples in the documentation", || {
+            let doc = ["test", "--workspace", "--doc", "--quiet", "--profile", PROFILE];
+            run("examples in the documentation", gently("cargo").args(doc))
+        })?;
+        timing.time("tests of the benchmarks", || {
+            run(
+                "tests of the benchmarks",
+                gently("/usr/bin/python3").args(["-m", "pytest", "-q", "tests/bench"]),
+            )
+        })?;
+    }
     programs::run(programs, strict, &variables, timing)?;
-    timing.time("examples in the documentation", || {
-        let doc = ["test", "--workspace", "--doc", "--quiet", "--profile", PROFILE];
-        run("examples in the documentation", Command::new("cargo").args(doc))
-    })?;
     if long {
         // With optimisation: it checks the same, in a tenth of the time.
-        let mut sim = Command::new("cargo");
+        let mut sim = gently("cargo");
         sim.args(["test", "--release", "-p", "sim"]).env("SIPHON_SIM_SEEDS", LONG_SEEDS);
         timing
             .time("the simulation, many seeds", || run("the simulation, many seeds", &mut sim))?;
     }
-    timing.time("tests of the benchmarks", || {
-        run(
-            "tests of the benchmarks",
-            Command::new("/usr/bin/python3").args(["-m", "pytest", "-q", "tests/bench"]),
-        )
-    })
+    Ok(())
 }
 
 /// A benchmark: one of those that the command line names.

@@ -3,17 +3,26 @@
 //! The tests are of real processes and real threads, on a machine that may be busy with other work.
 //! What failed is therefore run once more, with the machine to itself; the output of the first run
 //! is shown all the same, and the summary names it. If much fails, the machine is not the reason,
-//! and nothing is run again.
+//! and nothing is run again. Several kinds of work may go on beside each other: what is to be alone
+//! waits until all of them have had their first run.
 
 use crate::timing::Timing;
 use anyhow::{Result, bail};
 use std::collections::VecDeque;
 use std::fmt::Display;
-use std::sync::Mutex;
+use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 /// If more than these failed, none is run again.
 const AGAIN_AT_MOST: usize = 3;
+
+/// Held for reading by work that others may be beside, for writing by work that is alone.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// As long as this is held, no work runs alone.
+pub fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().expect("no panics in workers")
+}
 
 /// Which run of a piece of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +55,7 @@ impl SideBySide<'_> {
         one: impl Fn(&T, Run) -> Result<bool> + Sync,
     ) -> Result<()> {
         let started = Instant::now();
+        let beside = beside_others();
         let count = items.len();
         let waiting = Mutex::new(VecDeque::from(items));
         let failed = Mutex::new(Vec::new());
@@ -72,6 +82,7 @@ impl SideBySide<'_> {
         });
         timing.add(self.what, started.elapsed());
         self.note(took.into_inner().expect("no panics in workers"), timing);
+        drop(beside);
         result?;
         self.again(failed.into_inner().expect("no panics in workers"), count, one)
     }
@@ -98,6 +109,7 @@ impl SideBySide<'_> {
             still = failed;
         } else {
             for item in failed {
+                let _alone = MACHINE.write().expect("no panics in workers");
                 eprintln!("== once more, alone: {item}");
                 if !one(&item, Run::Again)? {
                     still.push(item);

@@ -4,6 +4,7 @@
 //! file may have: the debt of files that are older than the rule. A count there may only shrink;
 //! `cargo xtask check --shrink` writes what is left.
 
+use crate::{circles, sizes};
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write};
@@ -29,6 +30,9 @@ const MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 /// Pages that name functions and types. A name that the code does not have is a finding.
 const NAMING: &[&str] = &["ARCHITECTURE.md"];
 
+/// Where structs are small: what grows into a list of everything is found early.
+const SMALL_STRUCTS: &str = "crates/daemons/osd/";
+
 /// The floors of the tree, from the bottom. A crate uses its own floor and those below.
 const FLOORS: &[&str] = &["wire", "machines", "daemons", "harness"];
 
@@ -49,10 +53,16 @@ pub enum Rule {
     Arrow,
     /// A page of [`NAMING`] names what the code does not have.
     Name,
+    /// A file is in a circle of too many modules.
+    Circle,
+    /// A function is too long.
+    Function,
+    /// A struct of [`SMALL_STRUCTS`] has too many fields.
+    Fields,
 }
 
 impl Rule {
-    const ALL: [Rule; 7] = [
+    const ALL: [Rule; 10] = [
         Rule::Columns,
         Rule::Pronoun,
         Rule::Pointer,
@@ -60,6 +70,9 @@ impl Rule {
         Rule::Link,
         Rule::Arrow,
         Rule::Name,
+        Rule::Circle,
+        Rule::Function,
+        Rule::Fields,
     ];
 
     fn name(self) -> &'static str {
@@ -71,6 +84,9 @@ impl Rule {
             Rule::Link => "link",
             Rule::Arrow => "arrow",
             Rule::Name => "name",
+            Rule::Circle => "circle",
+            Rule::Function => "function",
+            Rule::Fields => "fields",
         }
     }
 }
@@ -103,6 +119,7 @@ pub fn check(root: &Path, shrink: bool) -> Result<()> {
     }
     let mut found: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
     let mut defined = HashSet::new();
+    let mut crates: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for path in String::from_utf8_lossy(&listed.stdout).lines() {
         let file = root.join(path);
         let Ok(text) = fs::read_to_string(&file) else { continue };
@@ -110,7 +127,12 @@ pub fn check(root: &Path, shrink: bool) -> Result<()> {
             if path.starts_with("crates/") {
                 definitions(path, &text, &mut defined);
             }
-            rust(&text)
+            let mut findings = rust(&text);
+            findings.extend(large(path, &text));
+            if let Some((package, below)) = path.split_once("/src/") {
+                crates.entry(package.to_owned()).or_default().insert(below.to_owned(), text);
+            }
+            findings
         } else if path.ends_with(".md") {
             markdown(&text, &|link| leads_somewhere(&file, link))
         } else if path.starts_with("crates/") && path.ends_with("Cargo.toml") {
@@ -120,6 +142,12 @@ pub fn check(root: &Path, shrink: bool) -> Result<()> {
         };
         if !findings.is_empty() {
             found.insert(path.to_owned(), findings);
+        }
+    }
+    for (package, files) in &crates {
+        for (file, what) in circles::circles(files) {
+            let finding = Finding { line: 1, rule: Rule::Circle, what };
+            found.entry(format!("{package}/src/{file}")).or_default().push(finding);
         }
     }
     for page in NAMING {
@@ -225,6 +253,17 @@ fn rust(text: &str) -> Vec<Finding> {
             words(i + 1, comment, &mut findings);
             columns(i + 1, line, &mut findings);
         }
+    }
+    findings
+}
+
+/// Functions and structs that are too large.
+fn large(path: &str, text: &str) -> Vec<Finding> {
+    let finding = |rule| move |(line, what)| Finding { line, rule, what };
+    let mut findings: Vec<_> =
+        sizes::functions(text).into_iter().map(finding(Rule::Function)).collect();
+    if path.starts_with(SMALL_STRUCTS) {
+        findings.extend(sizes::structs(text).into_iter().map(finding(Rule::Fields)));
     }
     findings
 }

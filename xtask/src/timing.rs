@@ -23,6 +23,11 @@ impl Timing {
         self.steps.push((what.to_owned(), took));
     }
 
+    /// Notes the steps of another, which ran beside these.
+    pub fn append(&mut self, other: Timing) {
+        self.steps.extend(other.steps);
+    }
+
     /// The table: steps in their order, and `whole`, which is less than the sum where steps ran
     /// side by side.
     pub fn table(&self, whole: Duration) -> String {
@@ -50,7 +55,9 @@ mod tests {
         let mut timing = Timing::default();
         timing.time("build", || Ok(())).unwrap();
         assert!(timing.time("fails", || -> Result<()> { anyhow::bail!("no") }).is_err());
-        timing.add("client tests", Duration::from_millis(754_321));
+        let mut beside = Timing::default();
+        beside.add("client tests", Duration::from_millis(754_321));
+        timing.append(beside);
         let table = timing.table(Duration::from_secs(65));
         let lines: Vec<_> = table.lines().collect();
         assert_eq!(lines.len(), 5);
