@@ -65,7 +65,7 @@ impl PgHost {
         }
         self.st.borrow_mut().running.insert(Rc::as_ptr(&op) as usize, op.clone());
         let (host, generation) = (self.clone(), self.generation.get());
-        crate::host_ops::run_now(async move {
+        crate::run_now::run_now(async move {
             // A replica's cached contexts are not told of writes, so this one is for the request
             // alone.
             let context = Rc::new(Context::default());

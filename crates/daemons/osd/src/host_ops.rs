@@ -19,7 +19,7 @@ use bytes::Bytes;
 use messages::{Op, OsdBackoff};
 use objops::object::{ObjectState, SnapSet, decode_attr};
 use objops::pgls::{self, Filter};
-use objops::{OI_ATTR, OpCode, SS_ATTR};
+use objops::{OI_ATTR, ObjectReader, OpCode, SS_ATTR};
 use pg::Dup;
 use std::rc::Rc;
 use std::time::Instant;

@@ -3,13 +3,14 @@
 use crate::client_op::Slot;
 use crate::coding::Coding;
 use crate::host::PgHost;
+use crate::host_shards::{Copies, Why};
 use admission::meter::Receipt;
 use admission::work::Rebuild;
 use bytes::Bytes;
 use ec::{Layout, Pieces, RebuildPlan, Shard, ShardExtents, ShardSet, Sources};
 use objops::coded::{Before, SHARD_ATTR, SHARDS_ATTR};
 use objops::object::{ObjectInfo, SnapSet, decode_attr};
-use objops::{OI_ATTR, SS_ATTR};
+use objops::{OI_ATTR, ObjectReader, SS_ATTR};
 use pg::{Event, ObjectChunk, Progress, ShardAnswer, ShardBytes, ShardQuery};
 use std::collections::BTreeMap;
 use std::ops::Range;

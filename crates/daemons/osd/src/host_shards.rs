@@ -251,7 +251,7 @@ impl PgHost {
     }
 
     /// Asks another copy. What comes next must pump the machine.
-    fn ask(
+    pub(crate) fn ask(
         self: &Rc<Self>,
         copy: PgShard,
         query: ShardQuery,
@@ -303,7 +303,7 @@ impl PgHost {
         }
     }
 
-    async fn read_shard(&self, query: &ShardQuery) -> ShardAnswer {
+    pub(crate) async fn read_shard(&self, query: &ShardQuery) -> ShardAnswer {
         let key = query.oid.to_key();
         let version = match self.shard_version(&key).await {
             Ok(version) => version,

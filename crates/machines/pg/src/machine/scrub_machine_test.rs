@@ -4,7 +4,7 @@ use super::machine_test::{active, commit_all, drain, from, oid, on, proposal, re
 use super::*;
 use crate::PgState;
 use crate::info::Backfill;
-use crate::scrub::{ScrubMap, ScrubObject};
+use crate::scrub::{ScrubKind, ScrubMap, ScrubObject};
 use crate::stats::StatSum;
 use denc::{Encode, Features};
 use types::{LogPriority, ObjectInfo};
