@@ -33,7 +33,7 @@ const BATCH: usize = 512 << 10;
 /// A free buffer of some class.
 struct Free(NonNull<u8>);
 
-// SAFETY: a free buffer is memory that nobody refers to; whoever holds the value owns it.
+// SAFETY: nothing refers to the memory of a free buffer; the holder of the value owns it.
 unsafe impl Send for Free {}
 
 /// Free buffers that threads have no use for now, in batches.
@@ -178,7 +178,7 @@ fn give_large(cap: usize, ptr: NonNull<u8>) {
             return;
         }
     }
-    // SAFETY: allocated with this layout in `take_large`, and nobody has it any more.
+    // SAFETY: allocated with this layout in `take_large`, and nothing refers to it any more.
     unsafe { dealloc(ptr.as_ptr(), large_layout(cap)) };
 }
 

@@ -116,7 +116,7 @@ impl CephxClient {
         self.rotating.as_ref()
     }
 
-    /// Who the entity is.
+    /// The entity's name.
     pub fn name(&self) -> &AuthName {
         &self.name
     }
@@ -145,7 +145,7 @@ impl CephxClient {
         }
     }
 
-    /// Bits of the services whose tickets are missing or due for renewal.
+    /// Bits of the services with tickets that are missing or due for renewal.
     pub fn need(&self, now: Utime) -> u32 {
         (0..u32::BITS)
             .map(|bit| 1 << bit)

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rand::CryptoRng;
 use types::{EntityType, Utime};
 
-/// Time and chance, handed to whoever decides.
+/// Time and chance, handed to the machine that decides.
 pub struct Context<'a> {
     /// Wall clock time.
     pub now: Utime,
@@ -26,7 +26,7 @@ impl Context<'_> {
     }
 }
 
-/// A peer that has proved who it is.
+/// A peer that has proved its name.
 #[derive(Clone, Debug)]
 pub struct Authenticated {
     /// Its name.

@@ -1,6 +1,6 @@
 //! cephx, keyrings and the capability grammar, without I/O.
 //!
-//! * [`CryptoKey`], [`Keyring`], [`KeyServer`]: who may prove to be whom.
+//! * [`CryptoKey`], [`Keyring`], [`KeyServer`]: the secrets by which entities prove their names.
 //! * [`ticket`]: the wire structs of cephx; [`server`] and [`client`]: the two ends of the
 //!   exchange.
 //! * [`ServerAuth`], [`ClientAuth`]: what a messenger asks of them, payload in, payload out.

@@ -22,7 +22,7 @@ impl AuthName {
         AuthName { kind, id: id.into() }
     }
 
-    /// `mon.`, whose key all monitors share.
+    /// `mon.`: all monitors share its key.
     pub fn mon() -> Self {
         AuthName::new(EntityType::MON, "")
     }

@@ -2,7 +2,7 @@
 
 use types::EntityType;
 
-/// How an entity proves who it is (`CEPH_AUTH_*`, `src/include/ceph_fs.h`).
+/// How an entity proves its name (`CEPH_AUTH_*`, `src/include/ceph_fs.h`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum AuthMethod {

@@ -68,7 +68,7 @@ enum GlobalIdStatus {
 pub struct CephxReply {
     /// Goes to the client.
     pub payload: Bytes,
-    /// Set when the request was one for a session: who it is, and the secrets of the session.
+    /// Set when the request was one for a session: the peer, and the secrets of the session.
     pub done: Option<Box<Authenticated>>,
 }
 
@@ -96,7 +96,7 @@ impl CephxServer {
         (CephxServer { name, global_id, challenge, status }, payload)
     }
 
-    /// Who the session claims to be; proved once a reply was `done`.
+    /// The name that the session claims; proved once a reply was `done`.
     pub fn name(&self) -> &AuthName {
         &self.name
     }
@@ -288,7 +288,7 @@ fn open_ticket(
     unseal(&secret, &blob.blob).map_err(|_| AuthError::Denied("the ticket does not open"))
 }
 
-/// An authorizer whose ticket could be opened and whose holder knows the session key.
+/// An authorizer with a ticket that could be opened; its holder knows the session key.
 struct Presented {
     service: EntityType,
     info: ServiceTicketInfo,
@@ -511,7 +511,7 @@ impl ServiceAuth {
 
     /// Takes over `ms_service_mode`, and `ms_mon_service_mode` for a manager. It holds for
     /// connections that are made from now on. A list without any mode that we know changes nothing:
-    /// nobody could connect any more.
+    /// no peer could connect any more.
     pub fn set_service_modes(&self, service: &str, mon_service: &str) {
         let mut policy = self.policy.borrow_mut();
         let AuthPolicy { service_modes, mon_service_modes, .. } = &mut *policy;

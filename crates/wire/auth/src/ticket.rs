@@ -165,7 +165,7 @@ impl Decode for AuthCaps {
 /// `AuthTicket`, `src/auth/Auth.h`, struct_v 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthTicket {
-    /// Who the ticket is for.
+    /// The holder of the ticket.
     pub name: AuthName,
     /// The number of the client instance, unique in the cluster.
     pub global_id: u64,
@@ -235,7 +235,7 @@ versioned! {
 versioned! {
     /// `CephXServiceTicketInfo`: the service's half of a ticket.
     pub struct ServiceTicketInfo = 1 {
-        /// Who, and what they may do.
+        /// The holder, and what it may do.
         pub ticket: AuthTicket,
         /// Shared by the holder and the service.
         pub session_key: CryptoKey,

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 pub enum Level {
     /// Operators set it.
     Basic,
-    /// Operators who measured set it.
+    /// Operators set it after they have measured.
     Advanced,
     /// Tests set it.
     Dev,

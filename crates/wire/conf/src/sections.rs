@@ -1,4 +1,4 @@
-//! Who a setting is for, and which of several settings wins.
+//! The daemons and clients that a setting is for, and which of several settings wins.
 //!
 //! A more specific section beats a more general one: `global` < `osd` < `osd.3`; among settings for
 //! the same section, one with a mask beats one without (Ceph 16.2: `src/mon/ConfigMap.cc`).
@@ -21,7 +21,7 @@ pub struct Section {
     pub location: Option<(String, String)>,
 }
 
-/// The entity whose configuration is asked for.
+/// The entity with the configuration that is asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Who {
     /// `osd`, `client`, ...

@@ -211,7 +211,7 @@ impl CrushMap {
     }
 
     /// Puts all devices below a bucket into a class, whatever class they were in. The shadow trees
-    /// are left to the caller, who may have more to change.
+    /// are left to the caller, which may have more to change.
     pub fn set_subtree_class(&mut self, bucket: &str, class: &str) -> Result<()> {
         let id =
             self.names.id(bucket).ok_or_else(|| CrushError::NotFound(format!("'{bucket}'")))?;

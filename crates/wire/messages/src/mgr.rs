@@ -89,7 +89,7 @@ pub struct MgrBeacon {
     pub clients: Vec<EntityAddrVec>,
 }
 
-/// Something enveloped whose content does not matter.
+/// An envelope; its content does not matter.
 struct Skipped;
 
 impl Decode for Skipped {

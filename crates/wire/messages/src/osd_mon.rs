@@ -12,7 +12,7 @@ message! {
     OsdBoot = 71, "osd_boot", version 7, compat 7 {
         /// Version header; the newest map that the OSD has.
         paxos: Paxos,
-        /// Who it is.
+        /// Its identity.
         superblock: BootSuperblock,
         /// Heartbeat address on the cluster network.
         hb_back_addrs: EntityAddrVec,

@@ -95,7 +95,7 @@ message! {
     MonForward = 0x7004, "siphon_forward", version 2, compat 1 {
         /// The follower's number of the message.
         session: u64,
-        /// Who the session is with; the monitor's own encoding (name, address, global id, caps).
+        /// The peer of the session, in the monitors' own encoding (name, address, global id, caps).
         peer: Bytes,
         /// The message.
         message: Embedded,
@@ -120,9 +120,9 @@ message! {
 
     /// The coordinator's split of cluster-wide promises, for one OSD.
     QosShares = 0x7006, "siphon_qos_shares", version 2, compat 1 {
-        /// Images whose limits or parts changed, or are said again.
+        /// Images with limits or parts that changed, or are said again.
         images: Vec<ImageShare>,
-        /// Specified tenants that are new to the OSD, or whose promises changed.
+        /// Specified tenants that are new to the OSD, or have other promises.
         tenants: Vec<TenantShare> = since 2,
         /// Whether those are all that there are; otherwise others stay as they were.
         all_tenants: bool = since 2,
@@ -136,7 +136,7 @@ message! {
     QosDemand = 0x7007, "siphon_qos_demand", version 2, compat 1 {
         /// The OSD.
         osd: OsdId,
-        /// Images in use whose limits are not known, and those whose demand is other than nothing.
+        /// Images in use with unknown limits, and those with any demand.
         images: Vec<ImageDemand>,
         /// Specified tenants for whom more or less is asked than was told last, and all others once
         /// a second.

@@ -53,7 +53,7 @@ pub enum MessageError {
 pub struct Parts {
     /// Header version that the front is written in.
     pub version: u16,
-    /// Oldest header version whose readers understand it.
+    /// Oldest header version with readers that understand it.
     pub compat: u16,
     /// Front segment.
     pub front: Bytes,
@@ -86,7 +86,7 @@ pub trait Payload: Sized {
     const NAME: &'static str;
     /// The newest header version that is written.
     const HEAD_VERSION: u16;
-    /// The oldest header version whose readers understand what is written.
+    /// The oldest header version with readers that understand what is written.
     const COMPAT_VERSION: u16;
 
     /// Writes the content for a peer with `features`.
@@ -184,7 +184,7 @@ impl Decode for Rest {
     }
 }
 
-/// Declares messages whose front is their fields one after the other.
+/// Declares messages with a front of their fields, one after the other.
 ///
 /// ```text
 /// message! {

@@ -135,7 +135,7 @@ impl Sample for LogPriority {
     }
 }
 
-/// Structs whose fields are all samples.
+/// Structs with samples in all fields.
 macro_rules! structs {
     ($($t:ident { $($f:ident),* $(,)? })*) => {$(
         impl Sample for $t {

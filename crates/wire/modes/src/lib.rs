@@ -82,7 +82,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(fd))
 }
 
-/// One file or directory whose mode was narrowed.
+/// One file or directory with a narrowed mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mended {
     /// Which.

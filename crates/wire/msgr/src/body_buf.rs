@@ -1,4 +1,4 @@
-//! Receive buffers whose data starts on a page boundary.
+//! Receive buffers with data that starts on a page boundary.
 
 use aligned::PAGE as ALIGN;
 use bytes::buf::UninitSlice;

@@ -179,7 +179,7 @@ impl Gcm {
         Ok(tag.map_err(|_| FrameError::Nonces)?.into())
     }
 
-    /// Decrypts `buf`, whose last 16 bytes are the tag, in place.
+    /// Decrypts `buf` in place; its last 16 bytes are the tag.
     fn decrypt(&mut self, buf: &mut [u8]) -> Result<(), FrameError> {
         let nonce = self.nonce()?;
         let split = buf.len().checked_sub(TAG_LEN).ok_or(FrameError::Forged)?;

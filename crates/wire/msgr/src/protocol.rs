@@ -59,7 +59,7 @@ pub enum ProtocolError {
     /// Frames with senseless contents.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// Not msgr v2, or without a feature that is required of everybody.
+    /// Not msgr v2, or without a feature that is required of all peers.
     #[error("bad banner: {0}")]
     Banner(&'static str),
     /// A frame that is not allowed now.
@@ -74,7 +74,7 @@ pub enum ProtocolError {
     /// The handshake was tampered with.
     #[error("the peer saw another handshake than we did")]
     Signature,
-    /// The peer is not who it should be.
+    /// The peer has another name than it should have.
     #[error("wrong peer: {0}")]
     WrongPeer(&'static str),
     /// The peer asks for features that we lack.
@@ -100,7 +100,7 @@ impl ProtocolError {
     }
 }
 
-/// Who we are, as peers are told.
+/// Our name, as peers are told.
 #[derive(Clone, Debug)]
 pub struct Local {
     /// Type and number.
@@ -269,7 +269,7 @@ impl Protocol {
         self.state == State::Ready
     }
 
-    /// Whether the peer has proved who it is.
+    /// Whether the peer has proved its name.
     pub fn is_authenticated(&self) -> bool {
         matches!(self.state, State::Ident | State::Asked | State::Ready)
     }
@@ -290,7 +290,7 @@ impl Protocol {
         self.features
     }
 
-    /// Who the peer is; its number is -1 until it said so.
+    /// The peer's name; its number is -1 until it said so.
     pub fn peer_name(&self) -> EntityName {
         EntityName { kind: self.peer_type, num: self.peer_num }
     }
@@ -300,7 +300,7 @@ impl Protocol {
         &self.peer_addrs
     }
 
-    /// Who the peer has proved to be, on the end that accepted.
+    /// The name that the peer has proved, on the end that accepted.
     pub fn authenticated(&self) -> Option<&Authenticated> {
         self.who.as_ref()
     }

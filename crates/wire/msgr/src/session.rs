@@ -1,4 +1,4 @@
-//! What a connection remembers when its socket is gone, and who wins when two sockets meet.
+//! What a connection remembers when its socket is gone, and which of two sockets wins.
 
 use crate::Message;
 use std::collections::{BTreeMap, VecDeque};

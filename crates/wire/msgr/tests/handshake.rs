@@ -130,7 +130,7 @@ fn strangers_are_refused() {
     assert_eq!(c.failed, Some(ProtocolError::Auth(auth::AuthError::Refused(13))));
     assert!(!m.ready && !m.p.is_authenticated());
 
-    // Somebody who would rather not authenticate.
+    // A peer that would rather not authenticate.
     let mut policy = AuthPolicy::new(EntityType::CLIENT);
     policy.client_methods = vec![AuthMethod::None];
     let nobody = auth::CephxClient::new(policy, name("client.admin"), Default::default(), &[]);
@@ -315,7 +315,7 @@ fn a_recorded_authorizer_is_worth_nothing() {
     ));
 }
 
-/// Two OSDs whose sockets keep breaking. Every message arrives once, in order.
+/// Two OSDs with sockets that keep breaking. Every message arrives once, in order.
 #[test]
 fn nothing_is_lost_or_doubled_over_reconnects() {
     for seed in 0..30 {

@@ -54,7 +54,7 @@ pub struct Joining {
     pub version: Eversion,
     /// The map behind this.
     pub epoch: Epoch,
-    /// Who has it.
+    /// The OSDs that have it.
     pub acting: Vec<OsdId>,
     /// When it was last clean.
     pub clean: Epoch,
@@ -79,7 +79,7 @@ pub struct ClientLatency {
 pub struct Digest {
     /// Counts the digests of one manager.
     pub version: u64,
-    /// Groups of all pools; those that nobody reported are `unknown`, state 0.
+    /// PGs of all pools; those without a report are `unknown`, state 0.
     pub pgs_by_state: BTreeMap<u64, u32>,
     /// Sums over all groups.
     pub pg_sum: PoolStat,

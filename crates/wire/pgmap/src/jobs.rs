@@ -531,7 +531,7 @@ mod tests {
                 .clone()
         };
         assert!(!tell(0, 0, report(100, 0, 0)).is_active());
-        // The counting is not at its end: nobody knows how long it takes.
+        // The counting is not at its end: how long it takes is not known.
         let job = tell(5, 2, report(110, 300, 1));
         assert_eq!(
             (job.groups, job.snaps_left, job.objects_left, job.uncounted, job.remaining()),

@@ -205,7 +205,7 @@ impl PgMap {
     }
 
     /// Makes the monitors' digest, and a sample for the rates. `class_of` gives an OSD's device
-    /// class; `rule_avail` is filled in by the caller, who knows CRUSH.
+    /// class; `rule_avail` is filled in by the caller, which knows CRUSH.
     pub fn digest(&mut self, now: Utime, class_of: impl Fn(OsdId) -> Option<String>) -> Digest {
         self.version += 1;
         self.stamp = now;

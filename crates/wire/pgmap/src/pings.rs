@@ -1,4 +1,4 @@
-//! OSDs whose pings take long (Ceph: `PGMap::get_health_checks`, SLOW_PING_TIME, in mon/PGMap.cc).
+//! OSDs with slow pings (Ceph: `PGMap::get_health_checks`, SLOW_PING_TIME, in mon/PGMap.cc).
 
 use crate::map::PgMap;
 use messages::{HealthCheck, HealthChecks};

@@ -1,4 +1,4 @@
-//! Objects whose data waits to be removed.
+//! Objects with data that waits to be removed.
 
 use crate::key::ObjKey;
 use bytes::{Bytes, BytesMut};
@@ -92,7 +92,7 @@ pub struct GcListOp {
     pub marker: Bytes,
     /// At most so many; 0 for 128.
     pub max: u32,
-    /// Only those whose time has come; old clients want those.
+    /// Only those that are due; old clients want those.
     pub expired_only: bool,
 }
 

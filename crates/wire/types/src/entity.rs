@@ -1,4 +1,4 @@
-//! Who takes part in the cluster, and where they are.
+//! The entities of a cluster, and their addresses.
 
 use crate::dump::{Dump, shown};
 use crate::features;
@@ -139,7 +139,7 @@ impl FromStr for EntityName {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Denc)]
 #[denc(version = 2, compat = 2)]
 pub struct ReqId {
-    /// Who asked.
+    /// The client that asked.
     pub name: EntityName,
     /// The number that the asker gave the request.
     pub tid: u64,

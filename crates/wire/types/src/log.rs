@@ -87,7 +87,7 @@ impl fmt::Display for LogPriority {
 /// An entry (Ceph: `LogEntry`, version 5; version 4 to peers before Nautilus).
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct LogEntry {
-    /// Who wrote it.
+    /// The daemon or client that wrote it.
     pub name: LogName,
     /// The same as a participant.
     pub rank: EntityName,

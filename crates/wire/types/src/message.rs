@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 pub mod priority {
     /// Background chatter.
     pub const LOW: u16 = 64;
-    /// What a message has if nobody says otherwise.
+    /// What a message has unless told otherwise.
     pub const DEFAULT: u16 = 127;
     /// Maps, peering, leases, heartbeats: what must not queue behind client data.
     pub const HIGH: u16 = 196;
@@ -26,7 +26,7 @@ pub struct Message {
     pub priority: u16,
     /// Version of the payload's encoding.
     pub version: u16,
-    /// Oldest version whose readers understand it.
+    /// Oldest version with readers that understand it.
     pub compat_version: u16,
     /// Transaction id: a reply repeats the request's.
     pub tid: u64,

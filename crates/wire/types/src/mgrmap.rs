@@ -157,7 +157,7 @@ pub struct MgrMap {
     pub active_mgr_features: u64,
     /// Clients that its modules are, with the modules' names, for the blocklist.
     pub clients: Vec<(String, EntityAddrVec)>,
-    /// Who waits, by global id.
+    /// The standbys, by global id.
     pub standbys: BTreeMap<u64, StandbyInfo>,
     /// Enabled modules.
     pub modules: BTreeSet<String>,

@@ -121,7 +121,7 @@ pub struct MonMap {
     pub removed_ranks: BTreeSet<i32>,
     /// Election strategy; 1 is the classic one.
     pub strategy: u8,
-    /// Who must not lead.
+    /// Monitors that must not lead.
     pub disallowed_leaders: BTreeSet<String>,
     /// Stretch mode.
     pub stretch_mode_enabled: bool,

@@ -86,7 +86,7 @@ impl ObjectId {
         Self::with_hash(pool, namespace, name, key, snap, hash)
     }
 
-    /// An object whose hash is known.
+    /// An object with a known hash.
     pub fn with_hash(
         pool: PoolId,
         namespace: Bytes,
@@ -169,7 +169,7 @@ impl ObjectId {
         )
     }
 
-    /// A key whose byte order is the order of objects.
+    /// A key; its byte order is the order of objects.
     ///
     /// One byte (1 for the maximum, which is all of its key), pool with its sign bit flipped,
     /// reversed hash, namespace, locator key, how the name compares to the locator key (and the
@@ -212,13 +212,13 @@ impl ObjectId {
         out.put_u64(self.snap.0);
     }
 
-    /// The object whose [`ObjectId::to_key`] this is.
+    /// The object of a key ([`ObjectId::to_key`]).
     pub fn from_key(key: &[u8]) -> std::result::Result<Self, ObjectIdError> {
         let (object, rest) = Self::split_key(key)?;
         if rest.is_empty() { Ok(object) } else { Err(ObjectIdError::Key) }
     }
 
-    /// The object whose key this begins with, and what follows it.
+    /// The object of the key at the beginning, and what follows it.
     pub fn split_key(key: &[u8]) -> std::result::Result<(Self, &[u8]), ObjectIdError> {
         let (tag, rest) = split::<1>(key)?;
         match tag {
@@ -494,7 +494,7 @@ impl From<&ObjectId> for ObjectLocator {
 
 impl Encode for ObjectLocator {
     fn encode(&self, out: &mut BytesMut, f: Features) {
-        // Who does not know the hash must not place the object by its name.
+        // Without the hash the object must not be placed by its name.
         let compat = if self.hash == -1 { 3 } else { 6 };
         envelope(out, 6, compat, |out| {
             self.pool.encode(out, f);

@@ -161,7 +161,7 @@ impl Encode for PgHitSetHistory {
     fn encode(&self, out: &mut BytesMut, f: Features) {
         envelope(out, 1, 1, |out| {
             self.current_last_update.encode(out, f);
-            // Two fields that nobody reads any more.
+            // Two fields without a reader.
             Utime::ZERO.encode(out, f);
             PgHitSetInfo::default().encode(out, f);
             self.history.encode(out, f);

@@ -239,7 +239,7 @@ pub struct PgLogEntry {
     pub reverting_to: Eversion,
     /// The version that the client was told.
     pub user_version: u64,
-    /// Who asked.
+    /// The request.
     pub reqid: ReqId,
     /// Further requests that this entry answers, with their user versions.
     pub extra_reqids: Vec<(ReqId, u64)>,
@@ -399,7 +399,7 @@ impl Dump for PgLogEntry {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 2, compat = 1)]
 pub struct PgLogDup {
-    /// Who asked.
+    /// The request.
     pub reqid: ReqId,
     /// Version of the entry that it had.
     pub version: Eversion,

@@ -156,17 +156,17 @@ pub struct PgStat {
     pub ondisk_log_size: i64,
     /// Where CRUSH puts it.
     pub up: Vec<OsdId>,
-    /// Who serves it.
+    /// The acting set.
     pub acting: Vec<OsdId>,
-    /// Who has everything.
+    /// OSDs with a whole copy.
     pub avail_no_missing: Vec<PgShard>,
     /// How many objects are on which set of OSDs.
     pub object_location_counts: BTreeMap<BTreeSet<PgShard>, i32>,
     /// Since when it is mapped like this.
     pub mapping_epoch: Epoch,
-    /// Who keeps it from peering.
+    /// OSDs that keep it from peering.
     pub blocked_by: Vec<OsdId>,
-    /// Snapshots whose objects are all trimmed.
+    /// Snapshots without an object that is left to trim.
     pub purged_snaps: IntervalSet,
     /// When it became active.
     pub last_became_active: Utime,

@@ -27,7 +27,7 @@ pub struct PgMapDigest {
     pub num_pg: i64,
     /// Groups that are active.
     pub num_pg_active: i64,
-    /// Groups that nobody reported.
+    /// PGs without a report.
     pub num_pg_unknown: i64,
     /// OSDs that reported.
     pub num_osd: i64,

@@ -410,7 +410,7 @@ impl PgPool {
         hash_key(|data| hash::str_hash(self.object_hash, data), namespace, key)
     }
 
-    /// An object of this pool, whose number is `pool`.
+    /// An object of this pool, of which the number is `pool`.
     pub fn object_id(
         &self,
         pool: PoolId,

@@ -344,7 +344,7 @@ pub mod watch_op {
 
 /// What a watcher is told (Ceph: `CEPH_WATCH_EVENT_*`, `include/ceph_fs.h`).
 pub mod watch_event {
-    /// Somebody notifies.
+    /// A notification.
     pub const NOTIFY: u8 = 1;
     /// The notification of the receiver is complete.
     pub const NOTIFY_COMPLETE: u8 = 2;

@@ -107,7 +107,7 @@ impl Dump for PgLsResponse {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 2, compat = 1)]
 pub struct WatchItem {
-    /// Who watches.
+    /// The watcher.
     pub name: EntityName,
     /// The watcher's number for it.
     pub cookie: u64,
@@ -133,7 +133,7 @@ impl Dump for WatchItem {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct ListWatchersResponse {
-    /// Who watches.
+    /// The watcher.
     pub entries: Vec<WatchItem>,
 }
 

@@ -154,7 +154,7 @@ impl Decode for ShardInfo {
     }
 }
 
-/// Whose copy (Ceph: `librados::osd_shard_t`).
+/// The OSD and shard of a copy (Ceph: `librados::osd_shard_t`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct OsdShard {

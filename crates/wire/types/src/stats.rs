@@ -354,7 +354,7 @@ impl Dump for PerfStat {
     }
 }
 
-/// Histogram whose bin `i` counts values with `i` bits (Ceph: `pow2_hist_t`, version 1).
+/// Histogram: bin `i` counts values with `i` bits (Ceph: `pow2_hist_t`, version 1).
 #[derive(Clone, PartialEq, Eq, Default, Debug, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct Pow2Hist {

@@ -1,6 +1,6 @@
 //! What our daemons say they are. Tools compare releases by these words.
 
-/// The release whose protocol is spoken.
+/// The release of the protocol that is spoken.
 pub const RELEASE: &str = "squid";
 
 /// The version in Ceph's numbering, with our own mark.

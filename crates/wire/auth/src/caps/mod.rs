@@ -31,7 +31,7 @@ pub enum CapsError {
     /// The grammar does not allow what follows.
     #[error("{service} capability parse failed, stopped at '{rest}' of '{text}'")]
     Syntax {
-        /// Whose caps: `mon`, `osd` or `mgr`.
+        /// The service of the caps: `mon`, `osd` or `mgr`.
         service: &'static str,
         /// Where parsing stopped.
         rest: String,
@@ -41,7 +41,7 @@ pub enum CapsError {
     /// The text ends too early.
     #[error("{service} capability parse failed, stopped at end of '{text}'")]
     End {
-        /// Whose caps: `mon`, `osd` or `mgr`.
+        /// The service of the caps: `mon`, `osd` or `mgr`.
         service: &'static str,
         /// The whole text.
         text: String,

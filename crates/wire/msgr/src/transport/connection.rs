@@ -1,8 +1,8 @@
-//! What users hold.
+//! A connection as its users hold it, and the receiver of what arrives on it.
 
 use super::messenger::Messenger;
 use super::socket;
-use super::throttle::{Throttle, Wake};
+use super::throttle::{ReceiveGuard, Throttle, Wake};
 use crate::protocol::{Protocol, ProtocolError};
 use crate::session::{Existing, Session};
 use crate::{Message, Policy};
@@ -26,6 +26,29 @@ pub struct Connection {
     pub(super) core: RefCell<Core>,
     user: RefCell<Option<Rc<dyn Any>>>,
     me: Weak<Connection>,
+}
+
+/// The receiver of what arrives. Called on the messenger's thread, one call at a time; a call may
+/// use any connection, including the one that it is about.
+pub trait Dispatcher {
+    /// A peer has authenticated and wants a session. False closes the connection.
+    fn on_accept(&self, _conn: &Rc<Connection>) -> bool {
+        true
+    }
+    /// A connection that we opened is established, for the first time or again.
+    fn on_connect(&self, _conn: &Rc<Connection>) {}
+    /// A message. Dropping `guard` releases its bytes to the connection's receive throttle.
+    fn on_message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard);
+    /// The connection is gone for good: the peer closed it, it failed (lossy), or the peer refused
+    /// to authenticate us. Not called after our own [`Connection::mark_down`], nor for connections
+    /// that never got as far as [`Self::on_accept`].
+    fn on_reset(&self, _conn: &Rc<Connection>) {}
+    /// The peer of a lossless connection lost its session; so did we. What was queued is lost, the
+    /// connection goes on.
+    fn on_remote_reset(&self, _conn: &Rc<Connection>) {}
+    /// No process listens where a connection of ours wants to go. It keeps trying until it is
+    /// marked down.
+    fn on_refused(&self, _conn: &Rc<Connection>) {}
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

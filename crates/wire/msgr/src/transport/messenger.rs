@@ -1,4 +1,4 @@
-//! Listening, connecting, and who is connected.
+//! Listening, connecting, and the table of connections.
 
 use super::connection::{Connection, Fault, Phase};
 use super::{Dispatcher, socket};
@@ -18,17 +18,17 @@ use types::{EntityAddr, EntityAddrVec, EntityName, EntityType};
 
 /// What a messenger needs to know.
 pub struct MessengerConfig {
-    /// Who we are. A client's number is not known before it has a session with a monitor;
+    /// Our name. A client's number is not known before it has a session with a monitor;
     /// [`Messenger::set_name`] corrects it.
     pub name: EntityName,
     /// Tells this process from earlier ones at the same address. Part of every address of ours.
-    /// Zero for monitors, whose addresses are configured.
+    /// Zero for monitors: their addresses are configured.
     pub nonce: u32,
     /// Behaviour by kind of peer.
     pub policies: PolicySet,
     /// Bounds.
     pub limits: Limits,
-    /// Authenticates those who connect to us; `None` refuses everybody.
+    /// Authenticates peers that connect to us; `None` refuses all.
     pub server_auth: Option<Rc<dyn ServerAuth>>,
     /// Authenticates us.
     pub client_auth: Rc<dyn ClientAuth>,
@@ -134,12 +134,12 @@ impl Messenger {
         self.addrs.borrow().clone()
     }
 
-    /// Changes who we are, for connections opened from now on.
+    /// Changes our name, for connections that are opened later.
     pub fn set_name(&self, name: EntityName) {
         self.name.set(name);
     }
 
-    /// Who we are.
+    /// Our name.
     pub fn name(&self) -> EntityName {
         self.name.get()
     }

@@ -1,8 +1,8 @@
 //! The task that serves one socket.
 
+use super::clock::now;
 use super::connection::{Connection, Core, Fault, Phase};
 use super::messenger::Messenger;
-use super::now;
 use crate::protocol::{Event, Protocol, ProtocolError};
 use crate::session::{Opening, Verdict, decide};
 use auth::Context;
@@ -26,7 +26,7 @@ const SLICES: usize = 64;
 
 /// How serving a socket ended.
 enum Ended {
-    /// Somebody else is in charge of the connection now, or nobody.
+    /// Another task is in charge of the connection, or none.
     Relieved,
     /// The socket failed.
     Fault(Fault),
@@ -155,7 +155,7 @@ pub(super) async fn serve_accepted(conn: Rc<Connection>, stream: TcpStream, addr
     }
 }
 
-/// Decides what becomes of a connection whose socket failed. A duration means: connect again after
+/// Decides what becomes of a connection without its socket. A duration means: connect again after
 /// it.
 fn after_fault(conn: &Rc<Connection>, fault: Fault) -> Option<Duration> {
     let m = conn.messenger.upgrade()?;
@@ -338,7 +338,7 @@ fn asked(m: &Rc<Messenger>, conn: &mut Rc<Connection>, opening: Opening) -> Resu
     let existing = if is_registered { m.registered(&addrs) } else { None };
     let existing = existing.filter(|c| c.id() != conn.id());
     if let Some(e) = &existing {
-        // Addresses are only claimed. Nobody gets at a session by claiming somebody else's.
+        // Addresses are only claimed. A peer gets at no session by claiming the address of another.
         let theirs = e.auth_name();
         if e.peer_type() != conn.peer_type() || theirs.is_some_and(|n| Some(n) != who) {
             return Err(

@@ -85,7 +85,7 @@ pub struct OsdMapIncremental {
     pub new_up_thru: BTreeMap<OsdId, Epoch>,
     /// Last clean intervals.
     pub new_last_clean_interval: BTreeMap<OsdId, (Epoch, Epoch)>,
-    /// OSDs whose data is given up.
+    /// OSDs with data that is given up.
     pub new_lost: BTreeMap<OsdId, Epoch>,
     /// Identities of stores.
     pub new_uuid: BTreeMap<OsdId, Fsid>,

@@ -325,7 +325,7 @@ impl OsdMap {
         (ids.len(), up, members)
     }
 
-    /// The OSD whose store has this identity.
+    /// The OSD with a store of this identity.
     pub fn osd_by_uuid(&self, uuid: Fsid) -> Option<OsdId> {
         self.osd_ids().into_iter().find(|o| self.osd(*o).is_some_and(|osd| osd.uuid == uuid))
     }

@@ -22,9 +22,9 @@ pub struct UpActing {
     pub up: Vec<OsdId>,
     /// The first of it by affinity, -1 for none.
     pub up_primary: OsdId,
-    /// Who serves.
+    /// The acting set.
     pub acting: Vec<OsdId>,
-    /// Who of them leads, -1 for none.
+    /// The primary of it, -1 for none.
     pub acting_primary: OsdId,
 }
 
@@ -168,7 +168,7 @@ impl OsdMap {
         seed
     }
 
-    /// Keeps members whose state has these bits; others leave a hole or nothing.
+    /// Keeps members with these bits of state; others leave a hole or nothing.
     fn keep(&self, pool: &PgPool, osds: &mut Vec<i32>, bits: u32) {
         if pool.is_replicated() {
             osds.retain(|o| self.has(*o, bits));
