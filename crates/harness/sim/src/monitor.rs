@@ -68,7 +68,7 @@ pub struct Draft {
     pub oldest: Epoch,
 }
 
-/// What the monitors have agreed on, and how they decide. Who of them knows it is
+/// What the monitors have agreed on, and how they decide. Which of them know it is
 /// [`crate::quorum`]'s part.
 #[derive(Debug)]
 pub struct Monitor {

@@ -65,7 +65,7 @@ enum Ev {
     },
     /// A party looks for a monitor.
     Hunt(Party),
-    /// Somebody looks whether the monitor of his session is there, or knows that the session is
+    /// A party looks whether the monitor of its session is there, or knows that the session is
     /// broken.
     Doubt(Party, u64, bool),
     /// Monitors elect a leader, if none leads as in this term.
@@ -471,7 +471,7 @@ impl World {
                 }
             }
             Ev::Mon(MonMsg::CreatePool(SECOND, _)) if self.calm => {}
-            // Whoever was called down before the calm is up again by now: nobody is out in the
+            // An OSD that was called down before the calm is up again by now: no OSD is out in the
             // calm.
             Ev::Mon(MonMsg::SetIn(_, false)) if self.calm => {}
             Ev::Mon(msg) => {

@@ -1,4 +1,4 @@
-//! Objects that nobody has: they wait, are found, or are given up.
+//! Objects without a copy that is there: they wait, are found, or are given up.
 
 use sim::{Scenario, run};
 

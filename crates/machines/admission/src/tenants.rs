@@ -60,11 +60,11 @@ impl TenantBy {
 const TENANTS_MAX: usize = 1 << 17;
 /// Of so many it is kept where the time of their operations goes.
 const TIMED_TENANTS_MAX: usize = 1 << 14;
-/// A tenant that nobody used for so long is forgotten.
+/// A tenant without operations for so long is forgotten.
 const IDLE_NANOS: u64 = 300_000_000_000;
 /// So many are named in a report to the manager.
 const TOLD_TENANTS_MAX: usize = 512;
-/// Who came within this counts for what is promised.
+/// A tenant that came within this counts for what is promised.
 const LATELY_NANOS: u64 = 10_000_000_000;
 /// Of so many it is looked at with each operation of a new tenant.
 const SWEPT_ROWS: usize = 4;
@@ -624,7 +624,7 @@ impl<R: Request> Tenants<R> {
 
     /// Counts a request that was answered.
     pub fn spent(&mut self, op: &R, spent: &Spent) {
-        // What did not have to wait for a turn is nobody's.
+        // What did not have to wait for a turn counts for no tenant.
         if !op.tags().offered.get() {
             return;
         }
@@ -727,7 +727,7 @@ impl<R: Request> Tenants<R> {
             .collect()
     }
 
-    /// What the floors of those who came here lately cost each second, if an operation costs
+    /// What the floors of tenants that came here lately cost each second, if an operation costs
     /// `each`, and a MiB `per_mib`.
     pub fn promised(&self, each: u32, per_mib: u32, now: u64) -> u64 {
         let cost = |[iops, bps]: [u64; 2]| {

@@ -1,4 +1,4 @@
-//! Chunks of deduplicated data and who refers to them (Ceph: `cls/cas`).
+//! Chunks of deduplicated data and the references to them (Ceph: `cls/cas`).
 
 use crate::context::Object;
 use crate::method::{Class, RD, RD_WR, decode, encode, method};
@@ -30,7 +30,7 @@ pub const FLAG_VERIFY: u64 = 1;
 #[derive(Clone, Debug, Default, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct CreateOrGetRefOp {
-    /// Who refers.
+    /// The object that refers.
     pub source: ObjectId,
     /// [`FLAG_VERIFY`].
     pub flags: u64,
@@ -43,12 +43,12 @@ pub struct CreateOrGetRefOp {
 #[derive(Clone, Debug, Default, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct RefOp {
-    /// Who refers.
+    /// The object that refers.
     pub source: ObjectId,
 }
 
-/// Who refers to a chunk (Ceph: `chunk_refs_t`, `cls/cas/cls_cas_internal.h`, version 1).
-/// References are counted by object; the coarser forms are read and kept if somebody else wrote
+/// The references to a chunk (Ceph: `chunk_refs_t`, `cls/cas/cls_cas_internal.h`, version 1).
+/// References are counted by object; the coarser forms are read and kept if another program wrote
 /// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ChunkRefs {

@@ -22,7 +22,7 @@ pub type Access<'a, T> = LocalFuture<'a, Result<T, Errno>>;
 /// The object of a call, as methods take it.
 pub type Object<'a> = &'a mut (dyn ObjectContext + 'a);
 
-/// Who calls, and what stays the same during the call.
+/// The client that calls, and what stays the same during the call.
 #[derive(Clone, Debug)]
 pub struct Origin {
     /// The client's name.
@@ -64,7 +64,7 @@ pub struct Page<T> {
 /// The errors named here are the usual ones; others (a damaged object, a limit of the
 /// configuration) are to be passed on.
 pub trait ObjectContext {
-    /// Who calls.
+    /// The client that calls.
     fn origin(&self) -> &Origin;
 
     /// How many operations of the request were executed, those of methods included (Ceph:
@@ -128,7 +128,7 @@ pub trait ObjectContext {
         max: u64,
     ) -> Access<'a, Page<Vec<Bytes>>>;
 
-    /// Up to `max` rows that come after `start_after` and whose keys begin with `prefix`.
+    /// Up to `max` rows that come after `start_after` and have keys that begin with `prefix`.
     fn map_get_vals<'a>(
         &'a mut self,
         start_after: &'a [u8],
@@ -148,7 +148,7 @@ pub trait ObjectContext {
     /// Removes header and rows.
     fn map_clear(&mut self) -> Access<'_, ()>;
 
-    /// Who watches the object.
+    /// The watchers of the object.
     fn list_watchers(&mut self) -> Access<'_, Vec<WatchItem>>;
 
     /// The value of one row; ENOENT if there is none.

@@ -85,7 +85,7 @@ impl ClientState {
     pub const DISCONNECTED: ClientState = ClientState(1);
 }
 
-/// Who reads the journal (Ceph: `cls::journal::Client`, version 1).
+/// A reader of the journal (Ceph: `cls::journal::Client`, version 1).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct Client {
@@ -370,7 +370,7 @@ async fn expire_tags(object: Object<'_>, leaving: Option<&Bytes>) -> Result<(), 
             if leaving.as_deref() == Some(&key[..]) || client.state == ClientState::DISCONNECTED {
                 continue;
             }
-            // Somebody who has not committed anything may need everything.
+            // A reader that has not committed anything may need everything.
             let Some(oldest) = oldest_tag(&client) else { return Ok(()) };
             minimum = Some(minimum.map_or(oldest, |m| m.min(oldest)));
         }
@@ -417,7 +417,7 @@ async fn tag_create(
     store(object, &key, &Tag { tid, tag_class, data }).await
 }
 
-/// Input of `tag_list`: after which tag, how many, whose, of which class.
+/// Input of `tag_list`: after which tag, how many, of which client and class.
 type TagListInput = ((u64, u64), (Bytes, Option<u64>));
 
 async fn tag_list(

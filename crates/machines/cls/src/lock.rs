@@ -2,7 +2,7 @@
 //!
 //! A lock is an attribute `lock.NAME` that lists its holders. A holder is a client and a cookie; it
 //! may hold the lock until some time only. Breaking another client's lock changes only this list:
-//! who breaks one should have the monitors blocklist its holder first.
+//! before that, the monitors should have its holder on the blocklist.
 
 use crate::context::Object;
 use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};
@@ -34,7 +34,7 @@ const PREFIX: &[u8] = b"lock.";
 pub struct LockType(pub u8);
 
 impl LockType {
-    /// Nobody holds it.
+    /// It has no holder.
     pub const NONE: LockType = LockType(0);
     /// By one.
     pub const EXCLUSIVE: LockType = LockType(1);
@@ -128,7 +128,7 @@ pub struct UnlockOp {
 pub struct BreakOp {
     /// The lock.
     pub name: Bytes,
-    /// Whose.
+    /// Its holder.
     pub locker: EntityName,
     /// The holding.
     pub cookie: Bytes,
@@ -184,7 +184,7 @@ fn attr(name: &[u8]) -> Vec<u8> {
     [PREFIX, name].concat()
 }
 
-/// Reads a lock without holders whose time is over. ENOENT if there is no object.
+/// Reads a lock without holders that are out of time. ENOENT if there is no object.
 async fn load(object: Object<'_>, name: &[u8]) -> Result<LockInfo, Errno> {
     let stored = match object.getxattr(&attr(name)).await {
         Err(Errno::ENODATA) => return Ok(LockInfo::default()),
@@ -195,7 +195,7 @@ async fn load(object: Object<'_>, name: &[u8]) -> Result<LockInfo, Errno> {
     lock.lockers.retain(|_, l| l.expiration.is_zero() || l.expiration >= now);
     if lock.lockers.is_empty() && lock.lock_type == LockType::EXCLUSIVE_EPHEMERAL {
         // The last holder did not unlock; the object goes now. That it cannot be removed is no
-        // reason to refuse whoever comes next.
+        // reason to refuse the next holder.
         if let Err(e) = object.remove().await {
             tracing::warn!("cannot remove the object of a lock that expired: {e}");
         }
@@ -373,7 +373,7 @@ mod tests {
             Err(Errno::EBUSY)
         );
         assert_eq!(info(&mut o).lockers.len(), 2);
-        // Who is alone may change the type while renewing.
+        // A sole holder may change the type while renewing.
         release(&mut o, 2, "c").unwrap();
         let upgrade = LockOp { tag: b("t"), flags: FLAG_MAY_RENEW, ..op(LockType::EXCLUSIVE, "c") };
         take(&mut o, 1, &upgrade).unwrap();
@@ -416,7 +416,7 @@ mod tests {
         assert!(o.stored.exists);
         release(&mut o, 1, "c").unwrap();
         assert!(!o.stored.exists);
-        // One that expired goes when somebody looks who may write.
+        // One that expired goes at the first look by a client that may write.
         take(&mut o, 1, &LockOp { duration: Utime::new(1, 0), ..x.clone() }).unwrap();
         o.stored.data = b"x".to_vec();
         o.origin.now = Utime::new(2000, 0);

@@ -105,7 +105,7 @@ fn distance(otp: &OtpInfo, secs: u32, given: &[u8]) -> Option<u32> {
     }
     let step = (i64::from(secs) - i64::from(otp.time_ofs)) / i64::from(otp.step_size);
     let right = |step: i64| password(&otp.seed_bin, step as u64, given.len()).as_bytes() == given;
-    // Nobody waits for more steps than these, and each costs two hashes.
+    // No token is more steps away than these, and each costs two hashes.
     const MAX_WINDOW: u32 = 1024;
     (0..=otp.window.min(MAX_WINDOW))
         .find(|n| right(step + i64::from(*n)) || (*n > 0 && right(step - i64::from(*n))))

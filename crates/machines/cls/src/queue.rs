@@ -299,7 +299,7 @@ mod tests {
     use super::*;
     use crate::testing::TestObject;
 
-    /// A queue whose ring holds so many bytes.
+    /// A queue with a ring of so many bytes.
     fn queue(size: u64) -> TestObject {
         let mut o = TestObject::new();
         let op = InitOp { queue_size: size, ..InitOp::default() };

@@ -37,7 +37,7 @@ pub struct ObjRefcount {
 #[derive(Clone, Debug, Default, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct RefOp {
-    /// Who refers.
+    /// The object that refers.
     pub tag: Bytes,
     /// An object without references has one: from before they were counted.
     pub implicit_ref: bool,

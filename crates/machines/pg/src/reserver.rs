@@ -32,8 +32,8 @@ pub enum Turn<T> {
     Preempted(T),
 }
 
-/// Gives out a number of turns: to the highest priority first, then to whoever asked first. Who has
-/// a higher priority takes the turn of the lowest.
+/// Gives out a number of turns: to the highest priority first, then to the first that asked. A PG
+/// with a higher priority takes the turn of the lowest.
 #[derive(Debug)]
 pub struct Reserver<T> {
     waiting: BTreeMap<T, Entry>,
@@ -54,7 +54,7 @@ impl<T> Default for Reserver<T> {
 }
 
 impl<T: Copy + Ord> Reserver<T> {
-    /// Somebody wants a turn. Of whoever waits or has one already, the priority changes.
+    /// A PG wants a turn. If it waits or has one already, its priority changes.
     pub fn ask(&mut self, who: T, priority: u8, backfill: bool) {
         if let Some(entry) = self.holding.get_mut(&who) {
             entry.priority = priority;

@@ -97,8 +97,8 @@ impl World {
         }
     }
 
-    /// Where an operation goes in an epoch. An interval is told by who acts and since when its
-    /// members are up.
+    /// Where an operation goes in an epoch. An interval is told by its acting set, and by the
+    /// epochs since which its members are up.
     pub(super) fn target(&self, epoch: Epoch, pgid: PgId) -> Option<Target> {
         let map = self.monitor.at(epoch)?;
         let mapping = map.mapping(pgid);

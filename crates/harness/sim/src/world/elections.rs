@@ -32,7 +32,7 @@ impl World {
             .filter(|l| self.is_up(*l) && self.group.is_majority(self.reaches(*l).len()))
     }
 
-    /// Whether a monitor leads, or hears of a leader who can do anything.
+    /// Whether a monitor leads, or hears of a leader that can do anything.
     fn is_in_quorum(&self, mon: usize) -> bool {
         self.is_up(mon)
             && self.working_leader().is_some_and(|l| {
@@ -45,8 +45,8 @@ impl World {
         self.is_up(mon) && (!self.group.mons[mon].out || self.is_in_quorum(mon))
     }
 
-    /// Something happened to monitors, or between them. If nobody leads any more there is an
-    /// election, and who hears of no leader closes its sessions after a while.
+    /// Something happened to monitors, or between them. If none leads any more there is an
+    /// election, and a monitor that hears of no leader closes its sessions after a while.
     pub(super) fn watch_monitors(&mut self) {
         if self.working_leader().is_none() {
             let when = self.rng.range(300 * MS, 2_500 * MS);
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// The monitors elect a leader, if nobody leads as in this term.
+    /// The monitors elect a leader, if none leads as in this term.
     pub(super) fn elect(&mut self, term: u64) {
         if self.group.term != term || self.working_leader().is_some() {
             return;
@@ -153,7 +153,7 @@ impl World {
         self.pass_on(mon);
     }
 
-    /// A monitor does not lead any more. What it was to decide is for nobody: those who asked ask
+    /// A monitor does not lead any more. What it was to decide is dropped: the senders ask
     /// again elsewhere.
     fn step_down(&mut self, mon: usize) {
         self.mark("leader stepped down");

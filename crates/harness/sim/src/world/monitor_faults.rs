@@ -92,7 +92,7 @@ impl World {
         self.watch_monitors();
     }
 
-    /// Somebody and his monitor do not hear each other, or one does not hear the other.
+    /// A party and its monitor do not hear each other, or one does not hear the other.
     fn cut_from_monitor(&mut self) {
         let client = self.rng.permille(250);
         let party = match client {

@@ -106,7 +106,7 @@ impl World {
     pub(super) fn drained(&mut self, osd: OsdId) {
         let is_in = self.monitor.map().osd(osd).is_none_or(|o| o.is_in);
         if self.calm || is_in {
-            // Somebody changed his mind.
+            // The order is taken back.
             self.draining.remove(&osd);
             return;
         }

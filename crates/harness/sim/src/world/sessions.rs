@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Who has a session with a monitor.
+    /// The parties that have a session with a monitor.
     pub(super) fn parties(&self, mon: usize) -> Vec<Party> {
         self.sessions.iter().filter(|(_, s)| s.mon == mon).map(|(p, _)| *p).collect()
     }

@@ -107,7 +107,7 @@ pub async fn object_map_snap_add(object: Object<'_>, _: Ignored) -> Result<(), E
     Ok(())
 }
 
-/// A snapshot, whose map is the input, was removed: what was unchanged since it, but had changed
+/// A snapshot with the input as its map was removed: what was unchanged since it, but had changed
 /// before it, has now changed since the snapshot before.
 pub async fn object_map_snap_remove(object: Object<'_>, snap_map: BitVector) -> Result<(), Errno> {
     let mut map = read(&mut *object).await?;

@@ -9,7 +9,7 @@ use types::errno::Errno;
 /// How many rows are read at a time (Ceph: `RBD_MAX_KEYS_READ`).
 pub const ROWS_PER_READ: u64 = 64;
 
-/// An input whose last values may be missing, because older clients do not send them.
+/// An input without its last values, maybe, because older clients do not send them.
 pub struct Args(Reader);
 
 impl Args {

@@ -173,7 +173,7 @@ pub async fn snapshot_remove(object: Object<'_>, id: SnapId) -> Result<(), Errno
     Ok(())
 }
 
-/// Moves a snapshot to the trash, under a name that nobody uses; EBUSY if it is protected, EEXIST
+/// Moves a snapshot to the trash, under an unused name; EBUSY if it is protected, EEXIST
 /// if it is there.
 pub async fn snapshot_trash_add(object: Object<'_>, id: SnapId) -> Result<(), Errno> {
     let mut snap = read(&mut *object, id).await?;

@@ -28,7 +28,7 @@ pub async fn mirror_instances_remove(object: Object<'_>, id: Bytes) -> Result<()
     object.map_remove_key(&key(INSTANCE_PREFIX, &id)).await
 }
 
-/// Who mirrors up to so many images, after one.
+/// The daemons that mirror up to so many images, after one.
 pub async fn mirror_image_map_list(
     object: Object<'_>,
     (start_after, most): (Bytes, u64),
@@ -38,7 +38,7 @@ pub async fn mirror_image_map_list(
     Ok(encode(&maps.collect::<Result<BTreeMap<Bytes, MirrorImageMap>, Errno>>()?))
 }
 
-/// Says who mirrors an image.
+/// Says which daemon mirrors an image.
 pub async fn mirror_image_map_update(
     object: Object<'_>,
     (global_id, map): (Bytes, MirrorImageMap),
@@ -46,7 +46,7 @@ pub async fn mirror_image_map_update(
     write_key(object, &key(MAP_PREFIX, &global_id), &map).await
 }
 
-/// Says that nobody mirrors an image.
+/// Says that no daemon mirrors an image.
 pub async fn mirror_image_map_remove(object: Object<'_>, global_id: Bytes) -> Result<(), Errno> {
     remove_key(object, &key(MAP_PREFIX, &global_id)).await
 }

@@ -38,7 +38,7 @@ fn row_key(global_id: &[u8], mirror_uuid: &[u8]) -> Bytes {
     }
 }
 
-/// Who watches the object.
+/// The watchers of the object.
 pub async fn watchers(object: Object<'_>) -> Result<Watchers, Errno> {
     let watchers = optional(object.list_watchers().await)?.unwrap_or_default();
     Ok(watchers.into_iter().map(|w| EntityInst::of_any_protocol(w.name, w.addr)).collect())
@@ -84,7 +84,7 @@ pub async fn mirror_image_status_remove(object: Object<'_>, global_id: Bytes) ->
     remove_all(object, &global_id).await
 }
 
-/// How it goes everywhere; ENOENT if nobody said.
+/// How it goes everywhere; ENOENT if no site said.
 async fn read(
     object: Object<'_>,
     global_id: &[u8],
@@ -113,7 +113,7 @@ pub async fn mirror_image_status_get(object: Object<'_>, global_id: Bytes) -> Re
     Ok(encode(&read(object, &global_id, &watchers).await?))
 }
 
-/// Up to so many images after an id, and how it goes with those of which somebody said.
+/// Up to so many images after an id, and how it goes with those of which a site said.
 pub async fn mirror_image_status_list(
     object: Object<'_>,
     (start_after, most): (Bytes, u64),

@@ -71,7 +71,7 @@ open_enum! {
     /// How mirroring of an image goes (Ceph: `cls::rbd::MirrorImageStatusState`). The smaller the
     /// number, the more does it need looking at.
     MirrorImageStatusState(u8) {
-        /// Nobody says.
+        /// Not told.
         UNKNOWN = 0,
         /// It failed.
         ERROR = 1,
@@ -224,7 +224,7 @@ impl EntityInst {
 }
 
 /// A site's status as the mirroring object keeps it (Ceph: `cls::rbd::MirrorImageSiteStatusOnDisk`,
-/// `cls/rbd/cls_rbd_types.h`): who said so in an envelope of version 1, then the status.
+/// `cls/rbd/cls_rbd_types.h`): the sender in an envelope of version 1, then the status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredSiteStatus {
     /// The daemon that said so, as [`EntityInst::of_any_protocol`].
@@ -234,7 +234,7 @@ pub struct StoredSiteStatus {
 }
 
 impl StoredSiteStatus {
-    /// Reads only who said so.
+    /// Reads only the sender.
     pub fn decode_origin(r: &mut Reader) -> Result<EntityInst> {
         let (_, mut r) = r.envelope("cls::rbd::MirrorImageSiteStatusOnDisk", 1)?;
         let EntityInst { name, addr } = r.get()?;

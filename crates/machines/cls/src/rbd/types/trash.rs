@@ -6,7 +6,7 @@ use denc_derive::Denc;
 use types::Utime;
 
 open_enum! {
-    /// Who put the image there (Ceph: `cls::rbd::TrashImageSource`).
+    /// What put the image there (Ceph: `cls::rbd::TrashImageSource`).
     TrashImageSource(u8) {
         /// A user.
         USER = 0,
@@ -45,7 +45,7 @@ impl Default for TrashImageState {
 #[derive(Clone, PartialEq, Eq, Debug, Denc)]
 #[denc(version = 2, compat = 1)]
 pub struct TrashImageSpec {
-    /// Who put it there.
+    /// What put it there.
     pub source: TrashImageSource,
     /// The image's name.
     pub name: Bytes,
