@@ -1,11 +1,11 @@
 //! What the layout asks of RADOS: requests on objects, pools, notifications, and the time.
 
 use bytes::Bytes;
-use client::{ClientError, Handler, OpOutcome, Operation, Request, Scope, Watch};
+use client::{ClientError, Handler, ListCursor, OpOutcome, Operation, Request, Scope, Watch};
 use cls::LocalFuture;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{PoolId, SnapContext, SnapId, Utime};
+use types::{ListObject, PoolId, SnapContext, SnapId, Utime};
 
 /// The cluster below a layout. [`client::Rados`] is one.
 pub trait Backend {
@@ -28,6 +28,15 @@ pub trait Backend {
         payload: Bytes,
         timeout: Duration,
     ) -> LocalFuture<'_, client::Result<bool>>;
+
+    /// Some objects of a namespace, from a cursor on, and the next one.
+    fn list<'a>(
+        &'a self,
+        pool: PoolId,
+        namespace: &'a Bytes,
+        cursor: &'a ListCursor,
+        max: u64,
+    ) -> LocalFuture<'a, client::Result<(ListCursor, Vec<ListObject>)>>;
 
     /// A number that no other gateway at work has.
     fn instance(&self) -> u64;
@@ -78,6 +87,19 @@ impl Backend for client::Rados {
         Box::pin(async move {
             let outcome = self.objecter().notify(on, payload, timeout).await?;
             Ok(outcome.missed.is_empty())
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        pool: PoolId,
+        namespace: &'a Bytes,
+        cursor: &'a ListCursor,
+        max: u64,
+    ) -> LocalFuture<'a, client::Result<(ListCursor, Vec<ListObject>)>> {
+        Box::pin(async move {
+            let io = self.ioctx_of(pool).with_namespace(namespace);
+            io.list(cursor, max, false).await
         })
     }
 
@@ -200,6 +222,15 @@ impl Io {
 
     pub(super) async fn remove(&self, name: impl AsRef<[u8]>) -> client::Result<()> {
         self.submit(name, Operation::new().remove(), None).await.map(|_| ())
+    }
+
+    /// Some objects of the namespace, from a cursor on, and the next one.
+    pub(super) async fn list(
+        &self,
+        cursor: &ListCursor,
+        max: u64,
+    ) -> client::Result<(ListCursor, Vec<ListObject>)> {
+        self.backend.list(self.pool, &self.namespace, cursor, max).await
     }
 
     pub(super) async fn watch(

@@ -5,11 +5,14 @@ use super::Inner;
 use super::bucket::BucketRef;
 use super::cluster::{decoded, encoded};
 use super::convert;
-use crate::api::{BucketName, Error, List, Result, Uploads, Usage};
+use super::lifecycle_marks::{
+    LIFECYCLE_LOCK, LIFECYCLE_LOCK_SECONDS, LIFECYCLE_SHARDS, Mark, bucket_of,
+};
+use crate::api::{Error, List, Result, Uploads, Usage};
 use ::rgw::bucket::BucketInstance;
 use ::rgw::cache::{CONTROL_OBJECTS, CacheNotify};
 use ::rgw::key::User as UserKey;
-use ::rgw::lc::{LcEntry, LcEntryOp, LcListEntriesOp, LcListEntriesRet};
+use ::rgw::lc::{LcEntry, LcEntryOp};
 use ::rgw::names;
 use ::rgw::usage::{UsageData, UsageLogAddOp, UsageLogEntry, UsageLogInfo};
 use bytes::Bytes;
@@ -23,11 +26,7 @@ use std::time::Duration;
 use types::Errno;
 
 /// Objects of the usage log (Ceph: `rgw_usage_max_shards`).
-const USAGE_SHARDS: u32 = 32;
-/// Objects with buckets' entries for lifecycle (Ceph: `rgw_lc_max_objs`).
-const LIFECYCLE_SHARDS: u32 = 32;
-const LIFECYCLE_LOCK: &str = "lc_process";
-const LIFECYCLE_LOCK_SECONDS: u32 = 90;
+pub(super) const USAGE_SHARDS: u32 = 32;
 /// How often a lock is tried that another gateway has for a moment.
 const LOCK_ATTEMPTS: u32 = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
@@ -144,34 +143,22 @@ impl Inner {
             let name = format!("lc.{shard}");
             let mut marker = Bytes::new();
             loop {
-                let op = LcListEntriesOp {
-                    marker: marker.clone(),
-                    max_entries: 100,
-                    ..Default::default()
-                };
-                let page = io.exec(&name, "rgw", "lc_list_entries", &encoded(&op), false).await;
-                let page: LcListEntriesRet = match page {
-                    Ok(bytes) => decoded("entries of lifecycle", &bytes)?,
-                    Err(ClientError::Errno(Errno::ENOENT)) => break,
-                    Err(e) => return Err(e.into()),
-                };
+                let page = self.lifecycle_entries(&io, &name, marker.clone()).await?;
                 for entry in &page.entries {
                     marker = entry.bucket.clone();
-                    let text = convert::text(&entry.bucket);
-                    let mut fields = text.splitn(3, ':');
-                    let (Some(tenant), Some(bucket)) = (fields.next(), fields.next()) else {
-                        continue;
-                    };
-                    let bucket = BucketName { tenant: tenant.into(), name: bucket.into() };
+                    let Some(bucket) = bucket_of(entry) else { continue };
                     self.forget_bucket(&bucket);
-                    match self.bucket(&bucket).await {
-                        Ok(found) => {
-                            done.buckets += 1;
-                            self.expire_bucket(&found, day_seconds, &mut done).await?;
-                        }
-                        Err(e) if e.code() == ErrorCode::NoSuchBucket => {}
+                    let found = match self.bucket(&bucket).await {
+                        Ok(found) => found,
+                        Err(e) if e.code() == ErrorCode::NoSuchBucket => continue,
                         Err(e) => return Err(e),
-                    }
+                    };
+                    done.buckets += 1;
+                    self.mark_lifecycle(&io, &name, &entry.bucket, Mark::Begun).await;
+                    let expired = self.expire_bucket(&found, day_seconds, &mut done).await;
+                    let mark = if expired.is_ok() { Mark::Complete } else { Mark::Failed };
+                    self.mark_lifecycle(&io, &name, &entry.bucket, mark).await;
+                    expired?;
                 }
                 if !page.is_truncated || page.entries.is_empty() {
                     break;

@@ -36,6 +36,11 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// Its owner was suspended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.instance.has(flag::SUSPENDED)
+    }
+
     pub(super) fn versions_enabled(&self) -> bool {
         self.info.versioning == Some(Versioning::Enabled)
     }
@@ -89,7 +94,10 @@ fn no_bucket(name: &BucketName) -> Error {
 }
 
 impl Inner {
-    async fn read_entry(&self, name: &BucketName) -> Result<Option<(EntryPoint, ObjVersion)>> {
+    pub(super) async fn read_entry(
+        &self,
+        name: &BucketName,
+    ) -> Result<Option<(EntryPoint, ObjVersion)>> {
         let object = BucketKey::entry_object(name.tenant.as_bytes(), name.name.as_bytes());
         let Some(record) = self.cluster.read(&self.zone.domain_root, object).await? else {
             return Ok(None);
@@ -124,7 +132,7 @@ impl Inner {
         Ok(bucket)
     }
 
-    async fn buckets_io(&self, owner: &UserId) -> Result<(Io, String)> {
+    pub(super) async fn buckets_io(&self, owner: &UserId) -> Result<(Io, String)> {
         Ok((self.cluster.io(&self.zone.user_uid_pool).await?, format!("{owner}.buckets")))
     }
 
@@ -167,7 +175,7 @@ impl Inner {
         Ok(page)
     }
 
-    fn user_bucket(bucket: &BucketKey) -> cls::user::Bucket {
+    pub(super) fn user_bucket(bucket: &BucketKey) -> cls::user::Bucket {
         let explicit = bucket.explicit.clone().unwrap_or_default();
         cls::user::Bucket {
             name: bucket.name.clone(),
@@ -180,7 +188,7 @@ impl Inner {
         }
     }
 
-    async fn list_for_owner(&self, bucket: &BucketInstance) -> Result<()> {
+    pub(super) async fn list_for_owner(&self, bucket: &BucketInstance) -> Result<()> {
         let (io, object) = self.buckets_io(&convert::user_id(&bucket.owner)).await?;
         let entry = cls::user::BucketEntry {
             bucket: Self::user_bucket(&bucket.bucket),
@@ -193,7 +201,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn unlist_for_owner(&self, bucket: &BucketInstance) -> Result<()> {
+    pub(super) async fn unlist_for_owner(&self, bucket: &BucketInstance) -> Result<()> {
         let (io, object) = self.buckets_io(&convert::user_id(&bucket.owner)).await?;
         let op = RemoveBucketOp { bucket: Self::user_bucket(&bucket.bucket) };
         match io.exec(object, "user", "remove_bucket", &encoded(&op), true).await {
@@ -466,7 +474,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn read_user(
+    pub(super) async fn read_user(
         &self,
         id: &key::User,
     ) -> Result<Option<(UserInfo, super::cluster::Record)>> {
@@ -539,7 +547,7 @@ impl Inner {
         self.user(&id).await
     }
 
-    async fn store_user(
+    pub(super) async fn store_user(
         &self,
         how: Write<'_>,
         info: &UserInfo,

@@ -110,7 +110,7 @@ pub(super) fn merge(
 }
 
 impl Inner {
-    async fn index_io(&self, bucket: &Handle) -> Result<Io> {
+    pub(super) async fn index_io(&self, bucket: &Handle) -> Result<Io> {
         let pool = match &bucket.instance.bucket.explicit {
             Some(pools) => &pools.index,
             None => &self.placement(&bucket.instance.placement.name)?.index_pool,

@@ -1,6 +1,7 @@
 //! RGW's layout over RADOS: the buckets of a stock `radosgw` 16.2, which can serve them at the same
 //! time.
 //!
+//! * `admin` and its parts: what administrators ask for.
 //! * `backend`: what is asked of RADOS; `cluster`: pools, records with versions, notifications.
 //! * `convert`: the trait's values as RGW's records.
 //! * `bucket`: buckets and users; `index`, `lists`: indexes; `objects`, `versions`, `uploads`: what
@@ -12,6 +13,11 @@
 //! mend the index, and garbage collection removes data only after its head was gone. What no list
 //! finds is noted before it is made, and settled later.
 
+mod admin;
+mod admin_buckets;
+mod admin_lifecycle;
+mod admin_usage;
+mod admin_users;
 mod backend;
 mod background;
 mod bucket;
@@ -20,6 +26,7 @@ mod convert;
 mod garbage;
 mod heads;
 mod index;
+mod lifecycle_marks;
 mod lists;
 mod notes;
 mod objects;
@@ -28,6 +35,11 @@ mod uploads;
 mod versions;
 mod writers;
 
+pub use admin::{Admin, Names};
+pub use admin_buckets::{BucketRecords, IndexCheck, Totals, totals};
+pub use admin_lifecycle::{LifecycleBucket, LifecycleProgress};
+pub use admin_usage::UsageQuery;
+pub use admin_users::{Account, Alias, Stored};
 pub use backend::Backend;
 pub use background::Expired;
 pub use bucket::BucketRef;
@@ -45,6 +57,7 @@ use ::rgw::cache::CacheNotify;
 use ::rgw::zone::{self, NameToId, PlacementPools, ZoneGroup, ZoneParams};
 use bytes::Bytes;
 use cluster::{Attrs, Cluster, Write, decoded, encoded, random_text};
+use s3::ErrorCode;
 use s3::condition::Conditions;
 use s3::range::Span;
 use s3::xml::multi::CompletePart;
@@ -386,7 +399,11 @@ impl Layout for Rgw {
     }
 
     async fn bucket(&self, name: &BucketName) -> Result<BucketRef> {
-        self.0.bucket(name).await
+        let bucket = self.0.bucket(name).await?;
+        if bucket.is_closed() {
+            return Err(ErrorCode::UserSuspended.into());
+        }
+        Ok(bucket)
     }
 
     async fn create_bucket(&self, new: NewBucket) -> Result<BucketRef> {

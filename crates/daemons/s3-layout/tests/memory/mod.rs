@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use bytes::Bytes;
-use client::{ClientError, Handler, OpOutcome, Request, Scope, Watch};
+use client::{ClientError, Handler, ListCursor, OpOutcome, Request, Scope, Watch};
 use cls::{LocalFuture, Origin, Registry};
 use denc::Features;
 use objops::copy::NoCopies;
@@ -23,8 +23,8 @@ use std::time::Duration;
 use store::{Coll, Store, Transaction};
 use types::rados::OsdFlags;
 use types::{
-    EntityAddr, EntityName, Epoch, Errno, Eversion, ObjectId, PoolId, ReqId, SnapContext, SnapId,
-    Utime,
+    EntityAddr, EntityName, Epoch, Errno, Eversion, ListObject, ObjectId, PoolId, ReqId,
+    SnapContext, SnapId, Utime,
 };
 
 const COLL: Coll = Coll(1);
@@ -348,6 +348,25 @@ impl Backend for Link {
 
     fn notify(&self, _: Request, _: Bytes, _: Duration) -> LocalFuture<'_, client::Result<bool>> {
         Box::pin(async { Ok(true) })
+    }
+
+    /// One page has all.
+    fn list<'a>(
+        &'a self,
+        pool: PoolId,
+        namespace: &'a Bytes,
+        _: &'a ListCursor,
+        _: u64,
+    ) -> LocalFuture<'a, client::Result<(ListCursor, Vec<ListObject>)>> {
+        let names = self.disk.names.borrow();
+        let here = |oid: &&ObjectId| oid.pool == pool && oid.namespace == *namespace;
+        let entry = |oid: &ObjectId| ListObject {
+            namespace: oid.namespace.clone(),
+            name: oid.name.clone(),
+            locator: oid.key.clone(),
+        };
+        let found = names.iter().filter(here).map(entry).collect();
+        Box::pin(async move { Ok((ListCursor(ObjectId::MAX), found)) })
     }
 
     fn instance(&self) -> u64 {
