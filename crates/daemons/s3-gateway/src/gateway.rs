@@ -1,11 +1,15 @@
 //! What all requests of a gateway share.
 
+use crate::administration::Administration;
+use crate::answer::set;
 use crate::limits::{Gate, Limits};
 use crate::policies::Policies;
 use crate::tls::{Certificates, Handshakes};
+use http::HeaderMap;
 use s3_layout::Layout;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How a gateway behaves.
 #[derive(Clone, Debug)]
@@ -18,6 +22,11 @@ pub struct Options {
     pub region: String,
     /// Whether names of buckets may have capitals and underscores.
     pub relaxed_bucket_names: bool,
+    /// The first part of paths of the admin operations API (Ceph: `rgw_admin_entry`), if there is
+    /// one; empty switches it off.
+    pub admin_entry: String,
+    /// Whether requests are noted for the usage log (Ceph: `rgw_enable_usage_log`).
+    pub usage_log: bool,
     /// What clients are shown; `None` serves without TLS.
     pub tls: Option<Certificates>,
     /// Bounds of each thread.
@@ -31,6 +40,8 @@ impl Default for Options {
             allow_v2: false,
             region: "default".to_owned(),
             relaxed_bucket_names: false,
+            admin_entry: "admin".to_owned(),
+            usage_log: false,
             tls: None,
             limits: Limits::default(),
         }
@@ -40,6 +51,7 @@ impl Default for Options {
 /// A gateway on one thread.
 pub struct Gateway<L> {
     pub(crate) layout: L,
+    pub(crate) admin: Option<Box<dyn Administration>>,
     pub(crate) options: Options,
     pub(crate) gate: Gate,
     pub(crate) policies: Policies,
@@ -52,6 +64,15 @@ pub struct Gateway<L> {
 impl<L: Layout> Gateway<L> {
     /// A gateway in front of a layout.
     pub fn new(layout: L, options: Options) -> Rc<Gateway<L>> {
+        Self::with_admin(layout, options, None)
+    }
+
+    /// The same with the admin operations API.
+    pub fn with_admin(
+        layout: L,
+        options: Options,
+        admin: Option<Box<dyn Administration>>,
+    ) -> Rc<Gateway<L>> {
         let limits = &options.limits;
         let handshakes = options
             .tls
@@ -61,6 +82,7 @@ impl<L: Layout> Gateway<L> {
             gate: Gate::new(limits.clone()),
             handshakes,
             layout,
+            admin,
             options,
             policies: Policies::default(),
             instance: rand::random(),
@@ -72,4 +94,17 @@ impl<L: Layout> Gateway<L> {
     pub(crate) fn is_secure(&self) -> bool {
         self.handshakes.is_some()
     }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Headers with the host that a target names, if none of them does.
+pub(crate) fn with_host(mut headers: HeaderMap, uri: &http::Uri) -> HeaderMap {
+    if let (None, Some(authority)) = (headers.get("host"), uri.authority()) {
+        set(&mut headers, "host", authority.as_str());
+    }
+    headers
 }

@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod admin;
+mod administration;
 mod answer;
 mod auth;
 mod body;
@@ -33,6 +35,7 @@ mod settings;
 mod tls;
 mod usage;
 
+pub use administration::{AdminAnswer, AdminFuture, AdminRequest, Administration};
 pub use gateway::{Gateway, Options};
 pub use limits::Limits;
 pub use server::listen;

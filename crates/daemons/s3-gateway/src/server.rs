@@ -1,12 +1,12 @@
 //! Connections, and the walk of a request.
 
-use crate::answer::{Answer, Outgoing, set};
+use crate::answer::{Answer, Outgoing};
 use crate::auth::{Sender, authenticate};
 use crate::call::{Call, Handled};
 use crate::fail::Fail;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, seconds, with_host};
 use crate::limits::BODY_BYTES;
-use crate::{cors, operations, usage};
+use crate::{admin, cors, operations, usage};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -148,7 +148,13 @@ impl<L: Layout> Gateway<L> {
         let is_head = parts.method == http::Method::HEAD;
         let resource = parts.uri.path().to_owned();
         let mut extra = HeaderMap::new();
-        let handled = self.clone().handle(parts, incoming, peer, &mut extra).await;
+        let below = admin::below(&self.options.admin_entry, &resource);
+        let handled = match (&self.admin, below) {
+            (Some(api), Some(rest)) => {
+                Ok(self.administer(api.as_ref(), parts, rest, incoming, &id).await)
+            }
+            _ => self.clone().handle(parts, incoming, peer, &mut extra).await,
+        };
         let mut answer = match handled {
             Ok(answer) => answer,
             Err(fail) => refusal(fail, &resource, &id, &self.options.region, is_head),
@@ -174,11 +180,8 @@ impl<L: Layout> Gateway<L> {
         peer: SocketAddr,
         extra: &mut HeaderMap,
     ) -> Handled<L> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut headers = parts.headers;
-        if let (None, Some(authority)) = (headers.get("host"), parts.uri.authority()) {
-            set(&mut headers, "host", authority.as_str());
-        }
+        let now = seconds();
+        let headers = with_host(parts.headers, &parts.uri);
         let (path, raw_query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
         let method = parts.method.as_str().to_owned();
         let query = Query::parse(raw_query)?;

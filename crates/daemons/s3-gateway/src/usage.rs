@@ -47,6 +47,9 @@ fn category(operation: Operation) -> &'static str {
 
 /// Notes a request that was answered.
 pub(crate) fn note<L: Layout>(call: &Call<L>, handled: &Handled<L>) {
+    if !call.gateway.options.usage_log {
+        return;
+    }
     let sender = call.sender.user.as_ref().map(|u| u.id.clone()).unwrap_or_default();
     let (owner, bucket) = match &call.bucket {
         Some(b) => (b.as_ref().owner.clone(), b.as_ref().name.name.clone()),

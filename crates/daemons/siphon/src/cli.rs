@@ -120,6 +120,13 @@ pub struct S3 {
     /// Take signatures of version 2, too.
     #[arg(long)]
     pub allow_v2: bool,
+    /// The first part of paths of the admin operations API; empty switches it off. By default
+    /// what `rgw_admin_entry` in the configuration file says, or admin.
+    #[arg(long, value_name = "NAME")]
+    pub admin_entry: Option<String>,
+    /// Note requests in the usage log, as with `rgw_enable_usage_log` in the configuration file.
+    #[arg(long)]
+    pub usage_log: bool,
     /// Names of new buckets may have capitals and underscores, as with
     /// `rgw_relaxed_s3_bucket_names`.
     #[arg(long)]

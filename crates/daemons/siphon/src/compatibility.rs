@@ -130,5 +130,18 @@ pub fn run() -> Result<()> {
         "Served by `siphon s3` and `siphon up --s3` ([s3.md](s3.md)). One that is not there answers\n`NotImplemented`.",
         &operations,
     );
+    let requests: Vec<(String, bool, String)> = s3_admin::table::ENTRIES
+        .iter()
+        .map(|e| {
+            let part = if e.part.is_empty() { String::new() } else { format!("?{}", e.part) };
+            let name = format!("{} /admin/{}{part}", e.method, e.resource);
+            (name, e.is_there, e.note.to_owned())
+        })
+        .collect();
+    table(
+        "Admin operations of S3",
+        "Served by `siphon s3` and `siphon up --s3` ([s3.md](s3.md#admin-operations)). One that is not\nthere answers `NotImplemented`.",
+        &requests,
+    );
     Ok(())
 }

@@ -8,8 +8,10 @@ use crate::process;
 use anyhow::{Context, Result, bail};
 use auth::AuthName;
 use client::{ClusterConfig, Rados, SharedMap};
+use conf::file::ConfFile;
 use daemon_frame::threads::{Daemon, Stop, Threads};
 use rand::RngExt;
+use s3_admin::AdminApi;
 use s3_gateway::{Certificates, Gateway, Options};
 use s3_layout::Layout;
 use s3_layout::api::{AccessKey, User, UserChange, UserId};
@@ -41,10 +43,12 @@ pub struct Shared {
     pub bind: SocketAddr,
     /// How it behaves.
     pub options: Options,
+    /// How often the usage log is written (Ceph: `rgw_usage_log_tick_interval`).
+    pub usage_every: Duration,
 }
 
-/// How often the usage log is written (Ceph: `rgw_usage_log_tick_interval`), garbage is removed,
-/// and lifecycle looks at buckets. Gateways share this work by locks in the cluster.
+/// How often the usage log is written if the configuration does not say it, garbage is removed, and
+/// lifecycle looks at buckets. Gateways share this work by locks in the cluster.
 const USAGE_EVERY: Duration = Duration::from_secs(30);
 const GARBAGE_EVERY: Duration = Duration::from_secs(600);
 const LIFECYCLE_EVERY: Duration = Duration::from_secs(3600);
@@ -53,10 +57,10 @@ const DAY_SECONDS: u64 = 86_400;
 
 /// Work that no request waits for. What concerns the cluster and not the thread is done by the
 /// first one.
-async fn background(layout: Rgw, first: bool) {
+async fn background(layout: Rgw, usage_every: Duration, first: bool) {
     let usage = async {
         loop {
-            tokio::time::sleep(USAGE_EVERY).await;
+            tokio::time::sleep(usage_every).await;
             if let Err(e) = layout.write_usage().await {
                 tracing::warn!("s3: the usage log: {e}");
             }
@@ -76,6 +80,14 @@ async fn background(layout: Rgw, first: bool) {
             if let Err(e) = layout.expire(DAY_SECONDS).await {
                 tracing::warn!("s3: lifecycle: {e}");
             }
+            match layout.admin().lifecycle_progress().await {
+                Ok(found) if found.behind() > DAY_SECONDS => {
+                    let hours = found.behind() / 3600;
+                    tracing::warn!("s3: lifecycle is {hours} hours behind");
+                }
+                Ok(_) => {}
+                Err(e) => tracing::warn!("s3: how far lifecycle is cannot be told: {e}"),
+            }
         }
     };
     if first {
@@ -83,6 +95,30 @@ async fn background(layout: Rgw, first: bool) {
     } else {
         usage.await;
     }
+}
+
+/// What a configuration file says of a gateway: of `radosgw`'s options those that are read here.
+fn options_of(file: &ConfFile, name: &AuthName) -> Result<(Options, Duration)> {
+    let full = name.to_string();
+    let sections = [full.as_str(), name.kind.name(), "global"];
+    let mut options = Options::default();
+    if let Some(entry) = file.get(&sections, "rgw_admin_entry") {
+        options.admin_entry = entry.to_owned();
+    }
+    if let Some(text) = file.get(&sections, "rgw_enable_usage_log") {
+        options.usage_log = match conf::value::parse(conf::Kind::Bool, text) {
+            Ok(conf::Value::Bool(on)) => on,
+            _ => bail!("rgw_enable_usage_log = {text}: true or false was expected"),
+        };
+    }
+    let usage_every = match file.get(&sections, "rgw_usage_log_tick_interval") {
+        None => USAGE_EVERY,
+        Some(text) => match text.parse() {
+            Ok(seconds @ 1..) => Duration::from_secs(seconds),
+            _ => bail!("rgw_usage_log_tick_interval = {text}: a number of seconds was expected"),
+        },
+    };
+    Ok((options, usage_every))
 }
 
 /// A thread of the gateway. `key` is one that the first user must have.
@@ -102,8 +138,11 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
             let listener = s3_gateway::listen(shared.bind).with_context(|| {
                 format!("cannot listen at {}: choose another address or port", shared.bind)
             })?;
-            let work = tokio::task::spawn_local(background(layout.clone(), first));
-            let gateway = Gateway::new(layout.clone(), shared.options);
+            let work =
+                tokio::task::spawn_local(background(layout.clone(), shared.usage_every, first));
+            let fsid = rados.mon().fsid().map(|id| id.to_string()).unwrap_or_default();
+            let admin = Box::new(AdminApi::new(&layout, fsid));
+            let gateway = Gateway::with_admin(layout.clone(), shared.options, Some(admin));
             let _ = ready.send(());
             gateway.serve(listener, stop.stopped()).await;
             work.abort();
@@ -184,13 +223,10 @@ pub async fn start_beside(threads: &mut Threads, dir: &Path, port: u16) -> Resul
     };
     // The file is there before the user: keys that stand nowhere would be no use.
     home::write_durably(&path, env_text(bind, &key).as_bytes(), modes::SECRET)?;
-    let shared = Shared {
-        conf: dir.join("ceph.conf"),
-        name: bootstrap::admin(),
-        map: SharedMap::new(),
-        bind,
-        options: Options::default(),
-    };
+    let (conf, name) = (dir.join("ceph.conf"), bootstrap::admin());
+    let file = ConfFile::read(&conf).map_err(|e| home::explain(&conf, e))?;
+    let (options, usage_every) = options_of(&file, &name)?;
+    let shared = Shared { conf, name, map: SharedMap::new(), bind, options, usage_every };
     start(threads, &shared, 1, Some(key)).await?;
     println!("{}", how_to(bind, &path));
     Ok(())
@@ -279,15 +315,22 @@ pub fn run(args: cli::S3) -> Result<()> {
         .parse()
         .ok()
         .with_context(|| format!("client.NAME was expected, found {:?}", args.name))?;
-    let mut options =
-        Options { domains: args.domains, allow_v2: args.allow_v2, ..Options::default() };
+    let file = ConfFile::read(&conf).map_err(|e| home::explain(&conf, e))?;
+    let (mut options, usage_every) = options_of(&file, &name)?;
+    options.domains = args.domains;
+    options.allow_v2 = args.allow_v2;
+    options.usage_log |= args.usage_log;
+    if let Some(entry) = args.admin_entry {
+        options.admin_entry = entry;
+    }
     options.relaxed_bucket_names = args.relaxed_bucket_names;
     if let (Some(chain), Some(key)) = (&args.tls_cert, &args.tls_key) {
         options.tls = Some(Certificates::open(chain, key)?);
     }
     let tls = options.tls.clone();
     let count = threads_of(args.threads);
-    let shared = Shared { conf, name, map: SharedMap::new(), bind: args.bind, options };
+    let shared =
+        Shared { conf, name, map: SharedMap::new(), bind: args.bind, options, usage_every };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut threads = Threads::new(Stop::new());
     runtime.block_on(async {
@@ -308,6 +351,24 @@ pub fn run(args: cli::S3) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_of_radosgw_are_read_from_the_section_of_the_user() {
+        let of = |text: &str| {
+            let file = ConfFile::parse(text).unwrap();
+            options_of(&file, &"client.rgw.a".parse().unwrap())
+        };
+        let options = of("[global]\nrgw admin entry = x\n[client.rgw.a]\nrgw_admin_entry = y\n\
+                          rgw_enable_usage_log = yes\nrgw_usage_log_tick_interval = 2\n");
+        let (options, every) = options.unwrap();
+        assert_eq!((options.admin_entry.as_str(), options.usage_log), ("y", true));
+        assert_eq!(every, Duration::from_secs(2));
+        let (none, every) = of("[global]\n").unwrap();
+        assert_eq!(every, USAGE_EVERY);
+        assert_eq!((none.admin_entry.as_str(), none.usage_log), ("admin", false));
+        assert!(of("[client]\nrgw_enable_usage_log = perhaps\n").is_err());
+        assert!(of("[client]\nrgw_usage_log_tick_interval = 0\n").is_err());
+    }
 
     #[test]
     fn keys_survive_their_file() {
