@@ -3,8 +3,8 @@
 
 use crate::disk::Disk;
 use mds::{
-    Action, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds, Name, Op, Reply,
-    Request, SessionEvent,
+    Action, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds, Name, Op,
+    Release, Reply, Request, SessionEvent,
 };
 use std::collections::BTreeMap;
 use types::{Errno, Utime};
@@ -155,6 +155,29 @@ impl Bench {
 
     /// Sends a request. Says its number.
     pub fn send(&mut self, client: u64, dir: Ino, name: &str, from: (Ino, &str), op: Op) -> u64 {
+        self.request(client, (dir, name), from, Vec::new(), op)
+    }
+
+    /// Sends a request with which capabilities are given back. Says its number.
+    pub fn send_with(
+        &mut self,
+        client: u64,
+        dir: Ino,
+        name: &str,
+        releases: Vec<Release>,
+        op: Op,
+    ) -> u64 {
+        self.request(client, (dir, name), (Ino(0), ""), releases, op)
+    }
+
+    fn request(
+        &mut self,
+        client: u64,
+        to: (Ino, &str),
+        from: (Ino, &str),
+        releases: Vec<Release>,
+        op: Op,
+    ) -> u64 {
         self.tid += 1;
         let at = |ino, path: &str| FilePath { ino, path: Name::copy_from_slice(path.as_bytes()) };
         let request = Request {
@@ -164,9 +187,9 @@ impl Bench {
             gid: 0,
             groups: Vec::new(),
             stamp: Utime::new(100 + self.tid as u32, 0),
-            path: at(dir, name),
+            path: at(to.0, to.1),
             path2: at(from.0, from.1),
-            releases: Vec::new(),
+            releases,
             op,
         };
         self.event(Event::Request(ClientId(client), request));

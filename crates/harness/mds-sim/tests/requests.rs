@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use mds::{
-    Action, Batch, ClientId, Event, Extra, FileLock, Grant, Ino, LayoutHints, LockKind,
-    LockRequest, LockType, Mds, Name, Op, Rights, SessionEvent, SessionMessage, SetAttr, Space,
-    Tables, XattrMode, caps,
+    Action, Batch, CapsOp, Claim, ClientId, Event, Extra, FileLock, Grant, Ino, LayoutHints,
+    LockKind, LockRequest, LockType, Mds, Name, Op, Release, Rights, SessionEvent, SessionMessage,
+    SetAttr, Space, Tables, XattrMode, caps,
 };
 use mds_sim::bench::Bench;
 use types::Errno;
@@ -432,4 +432,48 @@ fn a_damaged_log_is_refused() {
     let mut replay = Mds::replay(Bench::conf(), Tables::default());
     assert!(replay.batch(*first, bytes).is_ok());
     assert!(replay.batch(*first, bytes).is_err(), "the same again");
+}
+
+#[test]
+fn what_is_given_back_before_its_inode_is_read_is_not_asked_for() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let dir = b.mkdir(Ino::ROOT, "d");
+    let getattr = Op::Getattr { mask: caps::FILE_SHARED };
+    // Two that look at it: none of them has it alone.
+    b.send(2, dir, "", NONE, getattr.clone());
+    let stat = b.ask(dir, "", getattr).target.unwrap();
+    assert_ne!(stat.cap.caps & caps::FILE_SHARED, 0);
+    b.event(Event::Flush);
+    b.restart(Bench::conf());
+    for client in [1, 2] {
+        b.event(Event::Session(ClientId(client), SessionEvent::Open));
+        if client == 1 {
+            let claim = Claim {
+                ino: dir,
+                cap_id: stat.cap.cap_id,
+                issued: stat.cap.caps,
+                ..Claim::default()
+            };
+            b.event(Event::Reconnect(ClientId(1), vec![claim]));
+        }
+        b.event(Event::Reconnected(ClientId(client)));
+    }
+    assert_eq!(b.mds.issued(dir, ClientId(1)), 0, "the inode is in memory");
+    let release = Release {
+        ino: dir,
+        cap_id: stat.cap.cap_id,
+        caps: caps::PIN,
+        wanted: 0,
+        seq: 0,
+        issue_seq: 0,
+    };
+    b.told.clear();
+    let tid = b.send_with(1, dir, "f", vec![release], create());
+    assert_eq!(b.answer(tid).unwrap().result, 0);
+    let revoked = b.told.iter().any(|(_, client, action)| {
+        let Action::Caps(_, message) = action else { return false };
+        *client == ClientId(1) && message.op == CapsOp::Revoke && message.inode.ino == dir
+    });
+    assert!(!revoked, "a client does not answer when it is asked for what it gave back");
 }

@@ -400,6 +400,13 @@ impl Mds {
 
     /// Capabilities come back with a request.
     pub(crate) fn released(&mut self, client: ClientId, release: &Release) {
+        // The inode may not have been read since a failover.
+        let claim = self.claims.get_mut(&release.ino).and_then(|c| c.get_mut(&client));
+        if let Some(claim) = claim.filter(|c| c.cap_id == release.cap_id) {
+            claim.issued &= release.caps;
+            claim.wanted = release.wanted;
+            return;
+        }
         self.confirm(client, release.ino, release.cap_id, release.seq, release.caps);
         self.set_wanted(client, release.ino, release.cap_id, release.issue_seq, release.wanted);
     }
