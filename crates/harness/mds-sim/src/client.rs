@@ -4,7 +4,7 @@
 use crate::model::{Local, Seen};
 use mds::{
     CapAttrs, CapsMessage, CapsOp, CapsUpdate, Claim, ClientId, Event, Extra, FilePath, Ino, Inode,
-    InodeStat, LayoutHints, Name, Op, Release, Reply, Request, SessionEvent, SessionMessage,
+    InodeStat, LayoutHints, Name, Op, Rank, Release, Reply, Request, SessionEvent, SessionMessage,
     SetAttr, XattrMode, caps,
 };
 use sim::rng::Rng;
@@ -16,6 +16,8 @@ use types::Utime;
 pub struct Cap {
     /// The capability.
     pub id: u64,
+    /// The owner that granted it.
+    pub rank: Rank,
     /// What it has.
     pub issued: u32,
     wanted: u32,
@@ -31,6 +33,7 @@ pub struct Cap {
 /// A flush that is not durable yet.
 #[derive(Clone, Debug)]
 struct Flush {
+    rank: Rank,
     update: CapsUpdate,
 }
 
@@ -39,14 +42,17 @@ struct Flush {
 pub struct Client {
     /// Its number.
     pub id: ClientId,
-    /// Its session is open.
-    pub open: bool,
+    /// Owners with which its session is open.
+    pub open: BTreeSet<Rank>,
+    owners: u16,
     /// It answers nothing any more.
     pub dead: bool,
     /// Inodes of which it has capabilities.
     pub caps: BTreeMap<Ino, Cap>,
     /// The request without an answer.
     pub waiting: Option<Request>,
+    /// The owner that was asked.
+    asked: Rank,
     flushes: BTreeMap<u64, Flush>,
     next_tid: u64,
     next_flush: u64,
@@ -58,8 +64,8 @@ pub struct Client {
 /// What a client does.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// It tells the server something.
-    Send(Event),
+    /// It tells an owner something.
+    Send(Rank, Event),
     /// It does something by itself.
     Local(Local),
 }
@@ -68,10 +74,12 @@ const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g"];
 
 impl Client {
     /// A client without a session.
-    pub fn new(id: ClientId) -> Self {
+    pub fn new(id: ClientId, owners: u16) -> Self {
         Client {
             id,
-            open: false,
+            open: BTreeSet::new(),
+            owners,
+            asked: Rank(0),
             dead: false,
             caps: BTreeMap::new(),
             waiting: None,
@@ -93,6 +101,11 @@ impl Client {
         self.flushes.is_empty() && self.caps.values().all(|c| c.dirty == 0)
     }
 
+    /// Whether it has all the sessions that it needs.
+    pub fn is_open(&self) -> bool {
+        self.open.len() == usize::from(self.owners)
+    }
+
     fn stamp(&mut self) -> Utime {
         self.clock += 1;
         Utime::new(self.clock, 0)
@@ -106,7 +119,7 @@ impl Client {
 
     /// What it does next, if it is idle.
     pub fn step(&mut self, rng: &mut Rng) -> Vec<Step> {
-        if !self.open || self.waiting.is_some() || self.dead {
+        if !self.is_open() || self.waiting.is_some() || self.dead {
             return Vec::new();
         }
         let roll = rng.range(0, 100);
@@ -124,7 +137,7 @@ impl Client {
         match self.request(rng) {
             Some(request) => {
                 self.waiting = Some(request.clone());
-                vec![Step::Send(Event::Request(self.id, request))]
+                vec![Step::Send(self.asked, Event::Request(self.id, request))]
             }
             None => Vec::new(),
         }
@@ -239,6 +252,24 @@ impl Client {
                 (Op::Readdir { after, max_entries, max_bytes: 0 }, this(dir), none)
             }
         };
+        let (op, path) = match op {
+            // Where directories are made from now on.
+            Op::Setxattr { .. } if self.owners > 1 && rng.permille(500) => {
+                let rank = rng.range(0, u64::from(self.owners));
+                let (name, mode) = (Name::from_static(b"ceph.dir.pin"), XattrMode::Any);
+                let value = rank.to_string().into();
+                (Op::Setxattr { name, value, mode }, this(dir))
+            }
+            op => (op, path),
+        };
+        // A client may not know the owner.
+        let lost = self.owners > 1 && rng.permille(100);
+        let asked = if lost {
+            Rank(rng.range(0, u64::from(self.owners)) as u16)
+        } else {
+            self.owner(path.ino)
+        };
+        self.asked = asked;
         let mut releases = Vec::new();
         // As libcephfs: what a change takes back anyway is given back with the request.
         if op.is_write() && rng.permille(500) {
@@ -246,6 +277,7 @@ impl Client {
                 if let Some(cap) = self.caps.get_mut(&ino)
                     && cap.issued & caps::FILE_EXCL == 0
                     && cap.inode.is_dir()
+                    && cap.rank == asked
                 {
                     cap.issued &= !caps::FILE_SHARED;
                     cap.names.clear();
@@ -278,8 +310,22 @@ impl Client {
         })
     }
 
+    fn owner(&self, ino: Ino) -> Rank {
+        if self.owners > 1 { ino.owner() } else { Rank(0) }
+    }
+
+    /// Goes on at another owner, with another request in place of its own.
+    pub fn forwarded(&mut self, to: Rank, request: Request) -> Vec<Step> {
+        if self.waiting.as_ref().is_none_or(|w| w.tid != request.tid) {
+            return Vec::new();
+        }
+        self.asked = to;
+        self.waiting = Some(request.clone());
+        vec![Step::Send(to, Event::Request(self.id, request))]
+    }
+
     /// Makes the message with which it tells what it changed, what it keeps and what it wants.
-    fn update(&mut self, ino: Ino) -> Option<CapsUpdate> {
+    fn update(&mut self, ino: Ino) -> Option<(Rank, CapsUpdate)> {
         let cap = self.caps.get_mut(&ino)?;
         let inode = &cap.inode;
         let attrs = CapAttrs {
@@ -311,10 +357,11 @@ impl Client {
             let tid = self.next_flush;
             self.next_flush += 1;
             update.flush = Some(tid);
-            self.flushes.insert(tid, Flush { update: update.clone() });
+            self.flushes.insert(tid, Flush { rank: cap.rank, update: update.clone() });
         }
+        let rank = cap.rank;
         update.oldest_flush = self.flushes.keys().next().copied().unwrap_or(self.next_flush);
-        Some(update)
+        Some((rank, update))
     }
 
     /// Tells changes of an inode, or wants more room, or closes it.
@@ -331,9 +378,9 @@ impl Client {
         }
         let room = if rng.permille(300) { rng.range(1, 1 << 24) } else { 0 };
         match self.update(ino) {
-            Some(update) => {
+            Some((rank, update)) => {
                 let update = CapsUpdate { max_size: room, ..update };
-                vec![Step::Send(Event::Caps(self.id, update))]
+                vec![Step::Send(rank, Event::Caps(self.id, update))]
             }
             None => Vec::new(),
         }
@@ -356,12 +403,13 @@ impl Client {
 
     fn drop_cap(&mut self, ino: Ino) -> Vec<Step> {
         let Some(cap) = self.caps.remove(&ino) else { return Vec::new() };
-        vec![Step::Send(Event::CapRelease(self.id, vec![(ino, cap.id, cap.issue_seq)]))]
+        let list = vec![(ino, cap.id, cap.issue_seq)];
+        vec![Step::Send(cap.rank, Event::CapRelease(self.id, list))]
     }
 
     /// Closes and flushes all, and then drops all.
     pub fn wind_down(&mut self) -> Vec<Step> {
-        if self.waiting.is_some() || !self.open {
+        if self.waiting.is_some() || !self.is_open() {
             return Vec::new();
         }
         let inos: Vec<Ino> = self.caps.keys().copied().collect();
@@ -371,8 +419,8 @@ impl Client {
             let Some(cap) = self.caps.get_mut(&ino) else { continue };
             if cap.dirty != 0 || cap.wanted != 0 {
                 cap.wanted = 0;
-                if let Some(update) = self.update(ino) {
-                    steps.push(Step::Send(Event::Caps(self.id, update)));
+                if let Some((rank, update)) = self.update(ino) {
+                    steps.push(Step::Send(rank, Event::Caps(self.id, update)));
                 }
             } else if !busy {
                 steps.extend(self.drop_cap(ino));
@@ -382,7 +430,7 @@ impl Client {
     }
 
     /// Takes what a record shows, as far as the client does not know better.
-    fn learn(&mut self, stat: &InodeStat) {
+    fn learn(&mut self, from: Rank, stat: &InodeStat) {
         let ino = stat.inode.ino;
         self.known.insert(ino, stat.inode.is_dir());
         if stat.cap.cap_id == 0 {
@@ -391,6 +439,7 @@ impl Client {
         let keep = self.own(ino);
         let cap = self.caps.entry(ino).or_default();
         cap.id = stat.cap.cap_id;
+        cap.rank = from;
         let had = std::mem::replace(&mut cap.issued, stat.cap.caps);
         if had & caps::FILE_SHARED == 0 {
             cap.names.clear();
@@ -449,14 +498,15 @@ impl Client {
         if message.op != CapsOp::Revoke || had & !message.caps == 0 {
             return Vec::new();
         }
-        self.update(ino).map(|u| Step::Send(Event::Caps(self.id, u))).into_iter().collect()
+        let update = self.update(ino);
+        update.map(|(rank, u)| Step::Send(rank, Event::Caps(self.id, u))).into_iter().collect()
     }
 
     /// An answer. Says which request it is for.
-    pub fn reply(&mut self, reply: &Reply) -> Option<Request> {
+    pub fn reply(&mut self, from: Rank, reply: &Reply) -> Option<Request> {
         let request = self.waiting.take_if(|r| r.tid == reply.tid)?;
         for stat in reply.dentry.iter().map(|d| &d.dir).chain(&reply.target) {
-            self.learn(stat);
+            self.learn(from, stat);
         }
         // Done before, and answered without a trace: names that it changed are not known.
         if reply.result == 0 && request.op.is_write() && reply.dentry.is_none() {
@@ -474,7 +524,11 @@ impl Client {
             match (&reply.target, &request.op) {
                 (_, Op::Unlink | Op::Rmdir) => cap.names.remove(&d.name),
                 (Some(target), _) => cap.names.insert(d.name.clone(), target.inode.ino),
-                _ => None,
+                // It is another owner's: the name stands for something else.
+                _ => {
+                    cap.complete = false;
+                    cap.names.remove(&d.name)
+                }
             };
         }
         if let (0, Op::Rename) = (reply.result, &request.op) {
@@ -491,7 +545,7 @@ impl Client {
             (&request.op, &reply.extra)
         {
             for (_, _, stat) in entries {
-                self.learn(stat);
+                self.learn(from, stat);
             }
             if let Some(cap) = self.caps.get_mut(&request.path.ino)
                 && cap.issued & caps::FILE_SHARED != 0
@@ -513,22 +567,26 @@ impl Client {
     }
 
     /// A word about its session.
-    pub fn session(&mut self, message: SessionMessage) {
+    pub fn session(&mut self, from: Rank, message: SessionMessage) {
         match message {
-            SessionMessage::Open => self.open = true,
-            SessionMessage::Close => self.open = false,
+            SessionMessage::Open => {
+                self.open.insert(from);
+            }
+            SessionMessage::Close => {
+                self.open.remove(&from);
+            }
             _ => {}
         }
     }
 
     /// What it tells a server that took over.
-    pub fn reconnect(&mut self) -> Vec<Step> {
+    pub fn reconnect(&mut self, rank: Rank) -> Vec<Step> {
         let mut events = vec![Event::Session(self.id, SessionEvent::Open)];
-        for cap in self.caps.values_mut() {
+        for cap in self.caps.values_mut().filter(|c| c.rank == rank) {
             (cap.seq, cap.issue_seq) = (0, 0);
         }
         let oldest = self.flushes.keys().next().copied().unwrap_or(self.next_flush);
-        for flush in self.flushes.values_mut() {
+        for flush in self.flushes.values_mut().filter(|f| f.rank == rank) {
             flush.update.seq = 0;
             flush.update.issue_seq = 0;
             if let Some(cap) = self.caps.get(&flush.update.ino) {
@@ -541,6 +599,7 @@ impl Client {
         let claims = self
             .caps
             .iter()
+            .filter(|(_, c)| c.rank == rank)
             .map(|(ino, c)| Claim {
                 ino: *ino,
                 cap_id: c.id,
@@ -551,11 +610,19 @@ impl Client {
             .collect();
         events.push(Event::Reconnect(self.id, claims));
         events.push(Event::Reconnected(self.id));
-        if let Some(request) = &mut self.waiting {
+        let mut steps: Vec<Step> =
+            events.into_iter().map(|event| Step::Send(rank, event)).collect();
+        if let Some(request) = &mut self.waiting
+            && self.asked == rank
+        {
             request.releases.clear();
-            events.push(Event::Request(self.id, request.clone()));
+            // Some ask again at any owner.
+            if self.owners > 1 && request.tid % 4 == 0 {
+                self.asked = Rank((request.tid / 4 % u64::from(self.owners)) as u16);
+            }
+            steps.push(Step::Send(self.asked, Event::Request(self.id, request.clone())));
         }
-        events.into_iter().map(Step::Send).collect()
+        steps
     }
 }
 

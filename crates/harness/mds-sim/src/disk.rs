@@ -2,7 +2,9 @@
 
 use crate::model::Model;
 use bytes::Bytes;
-use mds::{Action, Batch, Dentry, DirFrag, DirHead, Ino, Inode, Name, NestStat, Tables, Token};
+use mds::{
+    Action, Batch, Dentry, DirFrag, DirHead, Ino, Inode, Name, NestStat, Rank, Tables, Token,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is at rest.
@@ -89,13 +91,30 @@ impl Disk {
         let Some(root) = self.base.get(&Ino::ROOT) else { return Err("no root at rest".into()) };
         let mut found = BTreeSet::new();
         self.tree(root, model, &mut found)?;
-        let Some(mds_dir) = self.base.get(&Ino::MDS_DIR) else { return Err("no ~mds0".into()) };
-        self.stats(mds_dir)?;
+        for rank in 0..model.owners {
+            self.strays(Rank(rank), model, &mut found)?;
+        }
+        for (ino, node) in &model.nodes {
+            let here = found.contains(ino) || *ino == Ino::ROOT;
+            if here != (node.nlink > 0) {
+                return Err(format!("{ino:?} with {} names: at rest is {here}", node.nlink));
+            }
+            if node.nlink == 0 && (self.data.contains_key(ino) || self.traces.contains_key(ino)) {
+                return Err(format!("{ino:?} is removed, and something of it is left"));
+            }
+        }
+        Ok(())
+    }
+
+    fn strays(&self, rank: Rank, model: &Model, found: &mut BTreeSet<Ino>) -> Result<(), String> {
+        let mds_dir = Ino::mds_dir(rank);
+        let Some(inode) = self.base.get(&mds_dir) else { return Err(format!("no ~{rank:?}")) };
+        self.stats(inode)?;
         for i in 0..Ino::STRAYS {
             let name = Name::from(format!("stray{i}"));
-            let dirs = self.dirs.get(&DirFrag::whole(Ino::MDS_DIR));
+            let dirs = self.dirs.get(&DirFrag::whole(mds_dir));
             let Some(Dentry::Primary(stray)) = dirs.and_then(|d| d.get(&name)) else {
-                return Err(format!("no stray{i} at rest"));
+                return Err(format!("no stray{i} of {rank:?} at rest"));
             };
             self.stats(stray)?;
             for dentry in self.dirs.get(&DirFrag::whole(stray.ino)).into_iter().flatten() {
@@ -107,15 +126,6 @@ impl Disk {
                 }
                 self.compare(inode, model)?;
                 found.insert(inode.ino);
-            }
-        }
-        for (ino, node) in &model.nodes {
-            let here = found.contains(ino) || *ino == Ino::ROOT;
-            if here != (node.nlink > 0) {
-                return Err(format!("{ino:?} with {} names: at rest is {here}", node.nlink));
-            }
-            if node.nlink == 0 && (self.data.contains_key(ino) || self.traces.contains_key(ino)) {
-                return Err(format!("{ino:?} is removed, and something of it is left"));
             }
         }
         Ok(())

@@ -13,12 +13,13 @@
 //!
 //! * [`world`]: time and what happens in it. [`client`]: clients, and what they cache.
 //! * [`mod@bench`]: one request at a time. [`disk`]: what is at rest.
-//! * [`model`]: what a file system is.
+//! * [`model`]: what a file system is. [`scaling`]: how much several owners do.
 
 pub mod bench;
 pub mod client;
 pub mod disk;
 pub mod model;
+pub mod scaling;
 pub mod world;
 
 pub use world::{Report, Scenario, run};

@@ -4,8 +4,8 @@ use crate::client::{Client, Step};
 use crate::disk::Disk;
 use crate::model::{Local, Model};
 use mds::{
-    Action, Batch, Bug, ClientId, Conf, Event, Executed, Ino, Layout, Mds, Reply, Request,
-    SessionEvent, Token, caps,
+    Action, Batch, Bug, ClientId, Conf, Event, Executed, Ino, Layout, Mds, Rank, Reply, Request,
+    SessionEvent, Token, caps, peer,
 };
 use sim::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,12 @@ pub struct Scenario {
     pub read_us: u64,
     /// Requests that begin at one event.
     pub at_once: usize,
+    /// Owners of directories.
+    pub owners: u16,
+    /// New directories go to all owners by the hash of their names; else pins alone say where.
+    pub spread: bool,
+    /// Of 1,000 words between owners, so many are lost, with all that are under way beside them.
+    pub resets: u64,
 }
 
 impl Scenario {
@@ -57,7 +63,19 @@ impl Scenario {
             log: [4, 16, 64][rng.range(0, 3) as usize],
             read_us: [300, 300, 6_000][rng.range(0, 3) as usize],
             at_once: [1, usize::MAX][rng.range(0, 2) as usize],
+            owners: 1,
+            spread: false,
+            resets: 0,
         }
+    }
+
+    /// The shape of a seed with several owners.
+    pub fn several(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0x77aa);
+        let owners = rng.range(2, 5) as u16;
+        let resets = [0, 10, 60][rng.range(0, 3) as usize];
+        let spread = rng.permille(700);
+        Scenario { owners, resets, spread, ..Scenario::shape(seed) }
     }
 }
 
@@ -77,24 +95,54 @@ pub struct Report {
 /// Something that is on its way.
 #[derive(Clone, Debug)]
 enum Flight {
-    /// To the server.
-    ToServer(ClientId, Event),
+    /// To an owner.
+    ToServer(Rank, ClientId, Event),
     /// To a client.
-    ToClient(ClientId, Action),
+    ToClient(Rank, ClientId, Action),
+    /// From one owner to another.
+    Peer(Rank, Rank, Box<peer::Message>),
     /// A write that will be applied.
-    Write(Action),
-    /// The server hears of what was applied or read.
-    Answer(Event),
+    Write(Rank, Action),
+    /// The owner hears of what was applied or read.
+    Answer(Rank, Event),
     /// A read.
-    Read(Action),
-    /// The server wakes.
-    Wake,
+    Read(Rank, Action),
+    /// The owner wakes.
+    Wake(Rank),
     /// A client does something.
     Turn(ClientId),
-    /// The server begins again.
-    Restart,
+    /// The owner begins again.
+    Restart(Rank),
     /// Clients have had time enough.
-    ReconnectOver,
+    ReconnectOver(Rank),
+}
+
+impl Flight {
+    /// The owner that it ends with.
+    fn rank(&self) -> Option<Rank> {
+        match self {
+            Flight::ToServer(rank, ..)
+            | Flight::ToClient(rank, ..)
+            | Flight::Peer(_, rank, _)
+            | Flight::Write(rank, _)
+            | Flight::Answer(rank, _)
+            | Flight::Read(rank, _)
+            | Flight::Wake(rank)
+            | Flight::Restart(rank)
+            | Flight::ReconnectOver(rank) => Some(*rank),
+            Flight::Turn(_) => None,
+        }
+    }
+}
+
+/// An owner of directories.
+#[derive(Default)]
+struct Owner {
+    mds: Option<Mds>,
+    /// Counts its servers.
+    life: u64,
+    /// Its log and its tables.
+    log: Disk,
 }
 
 /// What was done, in order.
@@ -102,7 +150,16 @@ enum Flight {
 #[allow(clippy::large_enum_variant, reason = "there are some hundreds")]
 enum Done {
     Local(ClientId, Local),
+    /// A name was found, and the request goes on at another owner.
+    Found {
+        request: Request,
+        ino: Ino,
+        rank: Rank,
+        batch: Batch,
+        life: u64,
+    },
     Request {
+        rank: Rank,
         client: ClientId,
         request: Request,
         executed: Executed,
@@ -120,11 +177,11 @@ struct World {
     flights: BTreeMap<(u64, u64), (u64, Flight)>,
     next: u64,
     disk: Disk,
-    mds: Option<Mds>,
-    life: u64,
+    owners: Vec<Owner>,
     clients: BTreeMap<ClientId, Client>,
     /// In which order messages arrive: not before the one before.
-    links: BTreeMap<(ClientId, bool), u64>,
+    links: BTreeMap<(ClientId, Rank, bool), u64>,
+    peers: BTreeMap<(Rank, Rank), u64>,
     history: Vec<Done>,
     requests: BTreeMap<(ClientId, u64), Request>,
     blocked: BTreeSet<ClientId>,
@@ -132,6 +189,9 @@ struct World {
     budget: u64,
     calm: bool,
     flushed: bool,
+    /// Owners that have not flushed in this round.
+    flushing: BTreeSet<Rank>,
+    rounds: u64,
     report: Report,
     verbose: bool,
 }
@@ -145,10 +205,10 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
         flights: BTreeMap::new(),
         next: 0,
         disk: Disk::default(),
-        mds: None,
-        life: 1,
+        owners: (0..scenario.owners).map(|_| Owner { life: 1, ..Owner::default() }).collect(),
         clients: BTreeMap::new(),
         links: BTreeMap::new(),
+        peers: BTreeMap::new(),
         history: Vec::new(),
         requests: BTreeMap::new(),
         blocked: BTreeSet::new(),
@@ -156,6 +216,8 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
         budget: scenario.steps,
         calm: false,
         flushed: false,
+        flushing: BTreeSet::new(),
+        rounds: 0,
         report: Report::default(),
         verbose: std::env::var("SIPHON_SIM_TRACE").is_ok(),
     };
@@ -164,8 +226,12 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
 }
 
 impl World {
-    fn conf(&self) -> Conf {
+    fn conf(&self, rank: Rank) -> Conf {
         Conf {
+            rank,
+            owners: self.scenario.owners,
+            spread: self.scenario.spread,
+            peer_retry: 3 * MS,
             cache_entries_max: self.scenario.cache,
             dirty_entries_max: 20,
             log_batches_max: self.scenario.log,
@@ -200,26 +266,41 @@ impl World {
         }
     }
 
+    fn owner(&mut self, rank: Rank) -> &mut Owner {
+        &mut self.owners[usize::from(rank.0)]
+    }
+
+    fn life(&self, rank: Rank) -> u64 {
+        self.owners[usize::from(rank.0)].life
+    }
+
+    fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.scenario.owners).map(Rank)
+    }
+
     fn launch(&mut self, at: u64, flight: Flight) {
         self.next += 1;
-        self.flights.insert((at, self.next), (self.life, flight));
+        let life = flight.rank().map_or(0, |rank| self.life(rank));
+        self.flights.insert((at, self.next), (life, flight));
     }
 
     fn soon(&mut self, max_us: u64) -> u64 {
         self.now + self.rng.range(1, max_us * 1_000)
     }
 
-    fn message(&mut self, client: ClientId, to_server: bool, flight: Flight) {
+    fn message(&mut self, client: ClientId, rank: Rank, to_server: bool, flight: Flight) {
         let at = self.soon(500);
-        let last = self.links.entry((client, to_server)).or_default();
+        let last = self.links.entry((client, rank, to_server)).or_default();
         let at = at.max(*last + 1);
         *last = at;
         self.launch(at, flight);
     }
 
     fn go(&mut self) -> Result<(), String> {
-        self.mds = Some(Mds::create(self.conf(), 0, Utime::new(1, 0)));
-        self.drain()?;
+        for rank in self.ranks() {
+            self.owner(rank).mds = Some(Mds::create(self.conf(rank), 0, Utime::new(1, 0)));
+            self.drain(rank)?;
+        }
         for _ in 0..self.scenario.clients {
             self.add_client();
         }
@@ -232,8 +313,8 @@ impl World {
             self.now = at;
             let seen = matches!(flight, Flight::ToClient(..));
             let what = match &flight {
-                Flight::ToServer(client, _)
-                | Flight::ToClient(client, _)
+                Flight::ToServer(_, client, _)
+                | Flight::ToClient(_, client, _)
                 | Flight::Turn(client) => client.0,
                 _ => u64::MAX,
             };
@@ -249,7 +330,7 @@ impl World {
             }
             if self.calm && !self.flushed && self.is_quiet() {
                 self.flushed = true;
-                self.event(Event::Flush)?;
+                self.flush_all()?;
             }
         }
         Err(format!("nothing happens any more: {:?}", self.stuck())).or_else(|e| {
@@ -266,100 +347,155 @@ impl World {
         let clients: Vec<_> = self
             .clients
             .values()
-            .map(|c| (c.id, &c.waiting, c.open, c.dead, c.caps.len()))
+            .map(|c| (c.id, &c.waiting, &c.open, c.dead, c.caps.len()))
             .collect();
         let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
         for (_, f) in self.flights.values() {
             *kinds.entry(format!("{f:?}").chars().take(30).collect()).or_default() += 1;
         }
-        format!("{clients:?}; {} {kinds:?} {:#?}", self.now, self.mds.as_ref().map(Mds::waiting))
+        let waiting: Vec<_> =
+            self.owners.iter().map(|o| o.mds.as_ref().map(Mds::waiting)).collect();
+        format!("{clients:?}; {} {kinds:?} {waiting:#?}", self.now)
     }
 
     /// Whether all clients are done, and the server has nothing on its way.
     fn is_quiet(&self) -> bool {
-        self.mds.as_ref().is_some_and(Mds::is_active)
+        let quiet = |o: &Owner| o.mds.as_ref().is_some_and(|m| m.is_active() && m.is_quiet());
+        let held =
+            |c| self.owners.iter().any(|o| o.mds.as_ref().is_none_or(|m| m.inodes_of(c) > 0));
+        self.owners.iter().all(quiet)
             && self.clients.values().filter(|c| !c.dead).all(|c| c.is_idle() && c.caps.is_empty())
-            && self.clients.values().filter(|c| c.dead).all(|c| {
-                self.blocked.contains(&c.id)
-                    || self.mds.as_ref().is_some_and(|m| m.inodes_of(c.id) == 0)
-            })
-            && self.flights.values().all(|(_, f)| matches!(f, Flight::Turn(_) | Flight::Wake))
+            && self
+                .clients
+                .values()
+                .filter(|c| c.dead)
+                .all(|c| self.blocked.contains(&c.id) && self.owners.len() == 1 || !held(c.id))
+            && self.flights.values().all(|(_, f)| matches!(f, Flight::Turn(_) | Flight::Wake(_)))
     }
 
     fn add_client(&mut self) {
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        self.clients.insert(id, Client::new(id));
-        self.message(id, true, Flight::ToServer(id, Event::Session(id, SessionEvent::Open)));
+        self.clients.insert(id, Client::new(id, self.scenario.owners));
+        for rank in self.ranks() {
+            let open = Event::Session(id, SessionEvent::Open);
+            self.message(id, rank, true, Flight::ToServer(rank, id, open));
+        }
         let at = self.soon(1_000);
         self.launch(at, Flight::Turn(id));
     }
 
     fn happen(&mut self, life: u64, flight: Flight) -> Result<(), String> {
-        let same = life == self.life;
+        let same = flight.rank().is_none_or(|rank| self.life(rank) == life);
         match flight {
-            Flight::ToServer(client, event) if same => {
+            Flight::ToServer(rank, client, event) if same => {
                 if self.blocked.contains(&client) {
                     return Ok(());
                 }
-                self.say((&client, &event));
-                self.event(event)
+                self.say((rank, &client, &event));
+                self.event(rank, event)
             }
-            Flight::ToClient(client, action) if same => {
-                self.say(&action);
-                self.deliver(client, action)
+            Flight::ToClient(rank, client, action) if same => {
+                self.say((rank, &action));
+                self.deliver(rank, client, action)
             }
-            Flight::Write(action) => self.write(action, same),
-            Flight::Read(action) if same => {
+            Flight::Peer(from, to, message) if same => {
+                self.say((from, to, &message));
+                self.event(to, Event::Peer(from, message))
+            }
+            Flight::Write(rank, action) => self.write(rank, action, same),
+            Flight::Read(rank, action) if same => {
                 let event = self.read(&action);
                 let at = self.soon(self.scenario.read_us);
-                self.launch(at, Flight::Answer(event));
+                self.launch(at, Flight::Answer(rank, event));
                 Ok(())
             }
-            Flight::Answer(event) if same => {
-                self.say(&event);
-                self.event(event)
+            Flight::Answer(rank, event) if same => {
+                self.say((rank, &event));
+                self.event(rank, event)
             }
-            Flight::Wake if same => {
+            Flight::Wake(rank) if same => {
                 // With nothing left to do, timers of sessions would go on for ever.
                 if self.report.marks.contains_key("flushed at the end") {
                     return Ok(());
                 }
-                self.event(Event::Wake)
+                self.event(rank, Event::Wake)
             }
             Flight::Turn(client) => self.turn(client),
-            Flight::Restart => self.restart(),
-            Flight::ReconnectOver if same => self.event(Event::ReconnectOver),
+            Flight::Restart(rank) => self.restart(rank),
+            Flight::ReconnectOver(rank) if same => self.event(rank, Event::ReconnectOver),
             _ => Ok(()),
         }
     }
 
-    /// Gives the server an event, and carries out what it does.
-    fn event(&mut self, event: Event) -> Result<(), String> {
-        let Some(mds) = &mut self.mds else { return Ok(()) };
-        mds.handle(self.now, event);
-        self.drain()
+    /// Gives an owner an event, and carries out what it does.
+    fn event(&mut self, rank: Rank, event: Event) -> Result<(), String> {
+        let now = self.now;
+        let Some(mds) = &mut self.owner(rank).mds else { return Ok(()) };
+        mds.handle(now, event);
+        self.drain(rank)
     }
 
-    fn drain(&mut self) -> Result<(), String> {
-        let Some(mds) = &mut self.mds else { return Ok(()) };
-        for executed in mds.take_history() {
-            self.executed(executed)?;
+    /// Has all owners flush.
+    fn flush_all(&mut self) -> Result<(), String> {
+        self.flushing = self.ranks().collect();
+        self.rounds += 1;
+        for rank in self.ranks() {
+            self.event(rank, Event::Flush)?;
         }
-        while let Some(action) = self.mds.as_mut().and_then(Mds::poll) {
+        Ok(())
+    }
+
+    /// An owner has flushed. What it reported may be in the log of another one still.
+    fn has_flushed(&mut self, rank: Rank) {
+        if !self.flushed {
+            return self.mark("flushed");
+        }
+        self.flushing.remove(&rank);
+        if !self.flushing.is_empty() {
+            return;
+        }
+        if self.owners.iter().all(|o| o.log.log.is_empty()) || self.rounds > 40 {
+            return self.mark("flushed at the end");
+        }
+        self.flushing = self.ranks().collect();
+        self.rounds += 1;
+        for rank in self.ranks() {
+            let at = self.soon(500);
+            self.launch(at, Flight::Answer(rank, Event::Flush));
+        }
+    }
+
+    fn drain(&mut self, rank: Rank) -> Result<(), String> {
+        let Some(mds) = &mut self.owner(rank).mds else { return Ok(()) };
+        for executed in mds.take_history() {
+            self.executed(rank, executed)?;
+        }
+        while let Some(action) = self.owner(rank).mds.as_mut().and_then(Mds::poll) {
             if self.scenario.crashes > 0 && self.rng.range(0, 100_000) < self.scenario.crashes {
-                return self.crash();
+                if self.owners.len() > 1 && self.rng.permille(200) {
+                    for other in self.ranks().filter(|r| *r != rank) {
+                        self.crash(other)?;
+                    }
+                }
+                return self.crash(rank);
             }
-            self.act(action)?;
+            self.act(rank, action)?;
         }
         Ok(())
     }
 
     /// A request was carried out.
-    fn executed(&mut self, executed: Executed) -> Result<(), String> {
+    fn executed(&mut self, rank: Rank, executed: Executed) -> Result<(), String> {
         let (client, tid) = (executed.client, executed.tid);
         let Some(request) = self.requests.get(&(client, tid)).cloned() else { return Ok(()) };
-        self.say(("executed", &executed));
+        self.say(("executed", rank, &executed));
+        let life = self.life(rank);
+        if let Some(ino) = executed.onward {
+            let batch = executed.batch;
+            self.history.push(Done::Found { request, ino, rank, batch, life });
+            return Ok(());
+        }
         let before = self.history.iter().rposition(|d| {
             matches!(d, Done::Request { client: c, executed: e, .. } if *c == client && e.tid == tid)
         });
@@ -376,8 +512,8 @@ impl World {
             }
             self.history.remove(i);
         }
-        let life = self.life;
         self.history.push(Done::Request {
+            rank,
             client,
             request,
             executed,
@@ -389,8 +525,9 @@ impl World {
     }
 
     /// The last batch that a successor of the server would find.
-    fn durable(&self) -> Batch {
-        self.disk.log.keys().next_back().copied().unwrap_or(self.disk.trimmed)
+    fn durable(&self, rank: Rank) -> Batch {
+        let log = &self.owners[usize::from(rank.0)].log;
+        log.log.keys().next_back().copied().unwrap_or(log.trimmed)
     }
 
     /// What goes to its place at rest is in the log already: a crash would leave it there, though
@@ -400,48 +537,52 @@ impl World {
         for (name, dentry) in set {
             let mds::Dentry::Primary(inode) = dentry else { continue };
             let batch = self.history.iter().rev().find_map(|d| match d {
-                Done::Request { executed, .. } if executed.made == Some(inode.ino) => {
-                    Some(executed.batch)
+                Done::Request { rank, executed, .. } if executed.made == Some(inode.ino) => {
+                    Some((*rank, executed.batch))
                 }
                 _ => None,
             });
-            if let Some(batch) = batch.filter(|b| *b > self.durable()) {
+            if let Some((_, batch)) = batch.filter(|(r, b)| *b > self.durable(*r)) {
                 return Err(format!("{dir:?} {name:?} is written before the log has {batch:?}"));
             }
         }
         Ok(())
     }
 
-    fn act(&mut self, action: Action) -> Result<(), String> {
+    fn act(&mut self, rank: Rank, action: Action) -> Result<(), String> {
         self.check_write(&action)?;
         match action {
-            Action::Reply(client, _) | Action::Caps(client, _) | Action::Session(client, _) => {
-                self.message(client, false, Flight::ToClient(client, action));
+            Action::Reply(client, _)
+            | Action::Caps(client, _)
+            | Action::Session(client, _)
+            | Action::Forward(client, ..) => {
+                self.message(client, rank, false, Flight::ToClient(rank, client, action));
             }
+            Action::Peer(to, message) => self.peer(rank, to, message),
             Action::Append(..) => {
                 // Appends are applied in order; here there is one at a time.
                 let at = self.soon(800);
-                self.launch(at, Flight::Write(action));
+                self.launch(at, Flight::Write(rank, action));
             }
             Action::TrimLog(_) => {
-                self.disk.apply(&action);
+                self.owner(rank).log.apply(&action);
             }
             Action::WakeAt(at) => {
                 let at = at.max(self.now + 1);
-                self.launch(at, Flight::Wake);
+                self.launch(at, Flight::Wake(rank));
             }
-            Action::Flushed => {
-                if self.flushed {
-                    self.mark("flushed at the end");
-                } else {
-                    self.mark("flushed");
-                }
-            }
+            Action::Flushed => self.has_flushed(rank),
             Action::Blocklist { token, client } => {
-                self.blocked.insert(client);
+                let new = self.blocked.insert(client);
                 self.mark("evicted");
                 let at = self.soon(500);
-                self.launch(at, Flight::Answer(Event::Done(token)));
+                self.launch(at, Flight::Answer(rank, Event::Done(token)));
+                // The others hear of it from the map.
+                for other in self.ranks().filter(|r| new && *r != rank) {
+                    let at = self.soon(5_000);
+                    let event = Event::Session(client, SessionEvent::Evict);
+                    self.launch(at, Flight::Answer(other, event));
+                }
             }
             Action::ReadPage { .. }
             | Action::ReadEntry { .. }
@@ -450,7 +591,7 @@ impl World {
             | Action::Probe { .. } => {
                 self.mark("read");
                 let at = self.soon(300);
-                self.launch(at, Flight::Read(action));
+                self.launch(at, Flight::Read(rank, action));
             }
             Action::Purge { ref inode, .. } => {
                 let ino = inode.ino;
@@ -462,33 +603,75 @@ impl World {
                 }
                 self.mark("purged");
                 let at = self.soon(800);
-                self.launch(at, Flight::Write(action));
+                self.launch(at, Flight::Write(rank, action));
             }
             action => {
                 let at = self.soon(1_500);
-                self.launch(at, Flight::Write(action));
+                self.launch(at, Flight::Write(rank, action));
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, action: Action, same: bool) -> Result<(), String> {
+    /// A word from one owner to another: in order, or lost with all that is under way.
+    fn peer(&mut self, from: Rank, to: Rank, message: Box<peer::Message>) {
+        use mds::peer::{Half, Message};
+        if let Message::Prepare(prepare) = &*message {
+            for half in &prepare.halves {
+                self.mark(match half {
+                    Half::Make { .. } => "half: make",
+                    Half::Remove(_) => "half: remove",
+                    Half::Link(_) => "half: link",
+                    Half::Unlink(_) => "half: unlink",
+                    Half::Take(_) => "half: take",
+                });
+            }
+        }
+        self.mark(match &*message {
+            Message::Prepare(_) => "prepare",
+            Message::Prepared(..) => "prepared",
+            Message::Refused(_, peer::Refusal::Busy) => "busy",
+            Message::Refused(..) => "refused",
+            Message::Decided(_, true) => "decided",
+            Message::Decided(_, false) => "given back",
+            Message::Done(_) => "done",
+            Message::Ask(_) => "asked",
+            Message::Report(_) => "report",
+            Message::Reported(..) => "reported",
+        });
+        if self.rng.permille(self.scenario.resets) && !self.flushed {
+            self.mark("reset");
+            let pair = |a: Rank, b: Rank| (a, b) == (from, to) || (b, a) == (from, to);
+            self.flights.retain(|_, (_, f)| !matches!(f, Flight::Peer(a, b, _) if pair(*a, *b)));
+            return;
+        }
+        // Some are late.
+        let late = if self.rng.permille(50) { 20_000 } else { 300 };
+        let at = self.soon(late);
+        let last = self.peers.entry((from, to)).or_default();
+        let at = at.max(*last + 1);
+        *last = at;
+        self.launch(at, Flight::Peer(from, to, message));
+    }
+
+    fn apply(&mut self, rank: Rank, action: &Action) -> Option<Token> {
+        match action {
+            Action::Append(..) | Action::WriteTables { .. } => self.owner(rank).log.apply(action),
+            action => self.disk.apply(action),
+        }
+    }
+
+    fn write(&mut self, rank: Rank, action: Action, same: bool) -> Result<(), String> {
         if !same {
             return Ok(());
         }
-        match &action {
-            Action::Append(batch, _) => {
-                let batch = *batch;
-                self.disk.apply(&action);
-                let at = self.soon(300);
-                self.launch(at, Flight::Answer(Event::Appended(batch)));
-            }
-            action => {
-                if let Some(token) = self.disk.apply(action) {
-                    let at = self.soon(500);
-                    self.launch(at, Flight::Answer(Event::Done(token)));
-                }
-            }
+        let done = self.apply(rank, &action);
+        if let Action::Append(batch, _) = &action {
+            let at = self.soon(300);
+            self.launch(at, Flight::Answer(rank, Event::Appended(*batch)));
+        } else if let Some(token) = done {
+            let at = self.soon(500);
+            self.launch(at, Flight::Answer(rank, Event::Done(token)));
         }
         Ok(())
     }
@@ -525,7 +708,7 @@ impl World {
         }
     }
 
-    fn deliver(&mut self, id: ClientId, action: Action) -> Result<(), String> {
+    fn deliver(&mut self, rank: Rank, id: ClientId, action: Action) -> Result<(), String> {
         let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
         if client.dead {
             return Ok(());
@@ -534,7 +717,7 @@ impl World {
             Action::Reply(_, reply) => {
                 let target = reply.target.as_ref().map(|t| t.inode.ino);
                 let better = target.map_or(0, |ino| client.knows_better(ino));
-                if let Some(request) = client.reply(&reply) {
+                if let Some(request) = client.reply(rank, &reply) {
                     self.report.answered += 1;
                     self.answered(id, &request, *reply, better)?;
                 }
@@ -548,8 +731,13 @@ impl World {
                 client.caps_message(&message)
             }
             Action::Session(_, message) => {
-                client.session(message);
+                client.session(rank, message);
                 Vec::new()
+            }
+            Action::Forward(_, to, request) => {
+                let steps = client.forwarded(to, *request);
+                self.mark("forwarded");
+                steps
             }
             _ => Vec::new(),
         };
@@ -586,11 +774,11 @@ impl World {
     fn carry_out(&mut self, id: ClientId, steps: Vec<Step>) {
         for step in steps {
             match step {
-                Step::Send(event) => {
+                Step::Send(rank, event) => {
                     if let Event::Request(client, request) = &event {
                         self.requests.insert((*client, request.tid), request.clone());
                     }
-                    self.message(id, true, Flight::ToServer(id, event));
+                    self.message(id, rank, true, Flight::ToServer(rank, id, event));
                 }
                 Step::Local(local) => {
                     self.report.local += 1;
@@ -615,13 +803,15 @@ impl World {
 
     fn turn(&mut self, id: ClientId) -> Result<(), String> {
         let (calm, deaths) = (self.calm, self.scenario.deaths);
-        if self.mds.is_some() && !self.report.marks.contains_key("flushed at the end") {
+        if self.owners.iter().any(|o| o.mds.is_some())
+            && !self.report.marks.contains_key("flushed at the end")
+        {
             let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
             if client.dead {
                 return Ok(());
             }
             if !calm
-                && client.open
+                && client.is_open()
                 && client.is_clean()
                 && self.next_client < 9
                 && self.rng.permille(deaths)
@@ -632,15 +822,19 @@ impl World {
                 return Ok(());
             }
             let steps = if calm { client.wind_down() } else { client.step(&mut self.rng) };
-            let renew = client.open && self.rng.permille(100);
+            let renew = client.is_open() && self.rng.permille(100);
             self.budget = self.budget.saturating_sub(u64::from(!steps.is_empty() && !calm));
             self.carry_out(id, steps);
-            if renew {
+            for rank in self.ranks().filter(|_| renew) {
                 let event = Event::Session(id, SessionEvent::Renew { seq: 1 });
-                self.message(id, true, Flight::ToServer(id, event));
+                self.message(id, rank, true, Flight::ToServer(rank, id, event));
             }
             if !calm && self.rng.permille(3) {
-                self.event(Event::Flush)?;
+                let rank = match self.scenario.owners {
+                    1 => Rank(0),
+                    n => Rank(self.rng.range(0, u64::from(n)) as u16),
+                };
+                self.event(rank, Event::Flush)?;
             }
         }
         if !(self.flushed && self.report.marks.contains_key("flushed at the end")) {
@@ -650,39 +844,56 @@ impl World {
         Ok(())
     }
 
-    /// The server is gone, and with it all that was on its way to it and from it. Writes that were
-    /// on their way are applied or not.
-    fn crash(&mut self) -> Result<(), String> {
+    /// An owner is gone, and with it all that was on its way to it and from it. Writes that were on
+    /// their way are applied or not, and words to other owners arrive or not.
+    fn crash(&mut self, rank: Rank) -> Result<(), String> {
+        if self.owner(rank).mds.take().is_none() {
+            return Ok(());
+        }
         self.mark("crashed");
-        if self.report.marks["crashed"] >= CRASHES_MAX {
+        if self.report.marks["crashed"] >= CRASHES_MAX * u64::from(self.scenario.owners) {
             self.scenario.crashes = 0;
         }
-        self.say("crash");
-        self.mds = None;
+        self.say(("crash", rank));
+        let mut silent = BTreeSet::new();
         let flights = std::mem::take(&mut self.flights);
         for (at, (life, flight)) in flights {
             match flight {
-                Flight::Write(action) if life == self.life && self.rng.permille(500) => {
-                    self.disk.apply(&action);
+                Flight::Peer(from, to, _) if from == rank => {
+                    if silent.contains(&to) || self.rng.permille(300) {
+                        silent.insert(to);
+                    } else {
+                        self.flights.insert(at, (life, flight));
+                    }
                 }
-                Flight::Turn(_) | Flight::Restart => {
+                Flight::Turn(_) | Flight::Restart(_) => {
                     self.flights.insert(at, (life, flight));
+                }
+                flight if flight.rank() != Some(rank) => {
+                    self.flights.insert(at, (life, flight));
+                }
+                Flight::Write(_, action) if life == self.life(rank) && self.rng.permille(500) => {
+                    self.apply(rank, &action);
                 }
                 _ => {}
             }
         }
-        self.life += 1;
-        let durable = self.durable();
+        self.owner(rank).life += 1;
+        let now = self.life(rank);
+        let durable = self.durable(rank);
         let mut lost = 0;
         let mut wrong = None;
         self.history.retain(|d| match d {
-            Done::Request { executed, reply, life, .. } => {
-                let keep = executed.batch <= durable || *life + 1 != self.life;
+            Done::Request { executed, reply, life, rank: of, .. } => {
+                let keep = executed.batch <= durable || *life + 1 != now || *of != rank;
                 if !keep && reply.is_some() {
                     wrong = Some(format!("answered, and lost: {d:?}"));
                 }
                 lost += u64::from(!keep);
                 keep
+            }
+            Done::Found { batch, life, rank: of, .. } => {
+                *batch <= durable || *life + 1 != now || *of != rank
             }
             Done::Local(..) => true,
         });
@@ -693,36 +904,40 @@ impl World {
             self.mark("undone");
         }
         let at = self.soon(5_000);
-        self.launch(at, Flight::Restart);
+        self.launch(at, Flight::Restart(rank));
         Ok(())
     }
 
-    fn restart(&mut self) -> Result<(), String> {
-        self.say("restart");
-        if self.disk.log.is_empty() && self.disk.base.is_empty() {
+    fn restart(&mut self, rank: Rank) -> Result<(), String> {
+        self.say(("restart", rank));
+        let conf = self.conf(rank);
+        let now = self.now;
+        let made = self.disk.base.contains_key(&Ino::mds_dir(rank));
+        let owner = self.owner(rank);
+        if owner.log.log.is_empty() && !made {
             // It went before it had made the file system.
-            self.mds = Some(Mds::create(self.conf(), self.now, Utime::new(1, 0)));
+            owner.mds = Some(Mds::create(conf, now, Utime::new(1, 0)));
         } else {
-            let mut replay = Mds::replay(self.conf(), self.disk.tables.clone());
-            for (batch, bytes) in &self.disk.log {
+            let mut replay = Mds::replay(conf, owner.log.tables.clone());
+            for (batch, bytes) in &owner.log.log {
                 replay.batch(*batch, bytes).map_err(|e| e.to_string())?;
             }
-            self.mds = Some(replay.finish(self.now, self.disk.trimmed));
+            owner.mds = Some(replay.finish(now, owner.log.trimmed));
         }
         let at = self.now + 300 * MS;
-        self.launch(at, Flight::ReconnectOver);
+        self.launch(at, Flight::ReconnectOver(rank));
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
             if client.dead {
                 continue;
             }
-            self.links.remove(&(id, true));
-            self.links.remove(&(id, false));
-            let steps = client.reconnect();
+            self.links.remove(&(id, rank, true));
+            self.links.remove(&(id, rank, false));
+            let steps = client.reconnect(rank);
             self.carry_out(id, steps);
         }
-        self.drain()
+        self.drain(rank)
     }
 
     /// No two clients have what excludes each other.
@@ -747,13 +962,21 @@ impl World {
     }
 
     fn judge(&mut self) -> Result<(), String> {
-        let mut model = Model::default();
+        let mut model = Model { owners: self.scenario.owners, ..Model::default() };
         for (i, done) in self.history.iter().enumerate() {
             let result = match done {
                 Done::Local(client, local) => {
                     model.local(local).map_err(|e| format!("{client:?} by itself, {local:?}: {e}"))
                 }
+                Done::Found { request, ino, .. } => model.found(request, *ino),
                 Done::Request { client, request, executed, reply, better, .. } => match reply {
+                    Some(reply)
+                        if executed.wrote
+                            && reply.result != 0
+                            && reply.result != -types::Errno::ESTALE.0 =>
+                    {
+                        Err(format!("it was done, and answered {}", reply.result))
+                    }
                     Some(reply) if !executed.wrote || reply.target.is_some() => {
                         model.check(request, executed.made, reply, *better)
                     }
@@ -770,7 +993,7 @@ impl World {
             }
             result.map_err(|e| format!("no order explains operation {i}: {e}"))?;
         }
-        let log = self.disk.log.len();
+        let log: usize = self.owners.iter().map(|o| o.log.log.len()).sum();
         if log > 0 {
             return Err(format!("{log} batches are left of the log after a flush"));
         }

@@ -6,11 +6,11 @@ use mds_sim::{Scenario, run};
 /// How many seeds a defect may hide in.
 const SEEDS: u64 = 400;
 
-fn caught(bug: Bug) {
+fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario) {
     // A defect may also trip an assertion; that is a find, and its backtrace is noise.
     std::panic::set_hook(Box::new(|_| {}));
     for seed in 0..SEEDS {
-        let scenario = Scenario { bug, ..Scenario::shape(seed) };
+        let scenario = Scenario { bug, ..shape(seed) };
         let result =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &scenario)));
         if !matches!(result, Ok(Ok(_))) {
@@ -28,7 +28,13 @@ fn caught(bug: Bug) {
 
 macro_rules! bugs {
     ($($name:ident: $bug:ident,)*) => {
-        $(#[test] fn $name() { caught(Bug::$bug); })*
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::shape); })*
+    };
+}
+
+macro_rules! bugs_of_several {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::several); })*
     };
 }
 
@@ -45,4 +51,14 @@ bugs! {
     claims_that_are_forgotten_are_found: NoClaims,
     data_removed_while_a_file_is_open_is_found: PurgeOpen,
     a_release_that_crosses_a_revocation_is_found: CrossingIgnored,
+}
+
+bugs_of_several! {
+    a_request_that_another_owner_does_again_is_found: NoCompleted,
+    a_half_that_is_ready_before_the_log_is_found: PreparedEarly,
+    a_decision_that_is_told_before_the_log_is_found: DecidedEarly,
+    a_prepared_half_that_is_forgotten_is_found: ForgetPrepared,
+    a_decision_that_is_forgotten_is_found: ForgetDecided,
+    a_prepared_half_that_keeps_nothing_is_found: NoLock,
+    a_root_that_is_reported_without_an_answer_is_found: ReportLost,
 }

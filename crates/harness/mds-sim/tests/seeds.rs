@@ -1,15 +1,18 @@
 //! Many seeds, several kinds of trouble.
 
 use mds_sim::{Report, Scenario, run};
+use std::collections::BTreeMap;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn check(seed: u64) -> Report {
-    let result = std::panic::catch_unwind(|| run(seed, &Scenario::shape(seed)));
+fn check(seed: u64, several: bool) -> Report {
+    let scenario = if several { Scenario::several(seed) } else { Scenario::shape(seed) };
+    let result = std::panic::catch_unwind(|| run(seed, &scenario));
+    let test = if several { "one_seed_of_several_owners" } else { "one_seed" };
     let line = format!(
-        "replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p mds-sim --test seeds one_seed -- --nocapture"
+        "replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p mds-sim --test seeds {test} -- --nocapture"
     );
     match result {
         Ok(Ok(report)) => report,
@@ -18,14 +21,14 @@ fn check(seed: u64) -> Report {
     }
 }
 
-#[test]
-fn seeds() {
-    let count = number("SIPHON_SIM_SEEDS").unwrap_or(200);
+/// Runs seeds, and says what happened how often.
+fn many(usual: u64, several: bool) -> (u64, BTreeMap<&'static str, u64>) {
+    let count = number("SIPHON_SIM_SEEDS").unwrap_or(usual);
     let first = number("SIPHON_SIM_FIRST").unwrap_or(0);
-    let mut marks = std::collections::BTreeMap::new();
+    let mut marks = BTreeMap::new();
     let (mut answered, mut local) = (0, 0);
     for seed in first..first + count {
-        let report = check(seed);
+        let report = check(seed, several);
         answered += report.answered;
         local += report.local;
         for (what, n) in report.marks {
@@ -33,6 +36,12 @@ fn seeds() {
         }
     }
     eprintln!("{count} seeds, {answered} answers, {local} by clients alone, {marks:?}");
+    (count, marks)
+}
+
+#[test]
+fn seeds() {
+    let (count, marks) = many(200, false);
     if count >= 200 {
         // The hard cases were reached.
         for what in [
@@ -59,15 +68,51 @@ fn seeds() {
 #[test]
 fn one_seed() {
     if let Some(seed) = number("SIPHON_SIM_SEED") {
-        eprintln!("{:?}", check(seed));
+        eprintln!("{:?}", check(seed, false));
+    }
+}
+
+#[test]
+fn seeds_of_several_owners() {
+    let (count, marks) = many(200, true);
+    if count >= 200 {
+        for what in [
+            "answered again",
+            "asked",
+            "busy",
+            "crashed",
+            "decided",
+            "forwarded",
+            "given back",
+            "half: link",
+            "half: make",
+            "half: remove",
+            "half: take",
+            "half: unlink",
+            "refused",
+            "reported",
+            "reset",
+            "undone",
+        ] {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_of_several_owners() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed, true));
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {
-        let (a, b) = (check(seed), check(seed));
-        assert_eq!(a.trace, b.trace, "seed {seed}");
+        for several in [false, true] {
+            let (a, b) = (check(seed, several), check(seed, several));
+            assert_eq!(a.trace, b.trace, "seed {seed}");
+        }
     }
-    assert_ne!(check(0).trace, check(1).trace);
+    assert_ne!(check(0, false).trace, check(1, false).trace);
 }

@@ -1,10 +1,11 @@
 //! Everything a metadata server can cause.
 
 use crate::event::Token;
-use crate::request::Reply;
+use crate::peer::OwnerTables;
+use crate::request::{Reply, Request};
 use crate::types::{
-    Batch, ClientId, Dentry, DirFrag, DirStat, Ino, Inode, Layout, Name, NestStat, Promise, Space,
-    Steady,
+    Batch, ClientId, Dentry, DirFrag, DirStat, Ino, Inode, Layout, Name, NestStat, Promise, Rank,
+    Space, Steady,
 };
 use bytes::Bytes;
 use denc_derive::Denc;
@@ -142,6 +143,11 @@ pub enum Action {
     },
     /// Send [`Event::Wake`](crate::Event::Wake) at this moment.
     WakeAt(Steady),
+    /// Tell another owner.
+    Peer(Rank, Box<crate::peer::Message>),
+    /// Have a client ask another owner, with this request in place of its own. No other answer to
+    /// that follows.
+    Forward(ClientId, Rank, Box<Request>),
     /// Answers [`Event::Flush`](crate::Event::Flush): all that was done before it is at rest.
     Flushed,
 }
@@ -234,6 +240,9 @@ pub struct Tables {
     /// Promises to subvolumes. In the log they stand beside the tables.
     #[denc(skip)]
     pub promises: BTreeMap<Space, Promise>,
+    /// What is shared with other owners. In the log it stands beside the tables.
+    #[denc(skip)]
+    pub owners: OwnerTables,
 }
 
 /// What must survive of a session.

@@ -41,6 +41,15 @@ pub struct Conf {
     pub layout: crate::Layout,
     /// The data pools.
     pub data_pools: Vec<i64>,
+    /// Which of the owners this is.
+    pub rank: crate::Rank,
+    /// How many owners there are.
+    pub owners: u16,
+    /// New directories go to all owners, by the hash of the directory above and the name. Else they
+    /// go where the directory above is, unless a pin says another owner.
+    pub spread: bool,
+    /// An owner that gave no answer for so many nanoseconds is asked again.
+    pub peer_retry: u64,
     /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
     pub history: bool,
     /// A defect that is put back, to see that tests find it.
@@ -73,6 +82,10 @@ impl Default for Conf {
                 namespace: String::new(),
             },
             data_pools: Vec::new(),
+            rank: crate::Rank(0),
+            owners: 1,
+            spread: false,
+            peer_retry: SECOND / 2,
             history: false,
             bug: Bug::None,
         }
@@ -109,4 +122,16 @@ pub enum Bug {
     PurgeOpen,
     /// What a client gave back before it was asked for it is waited for.
     CrossingIgnored,
+    /// A half is said to be prepared before the log has it.
+    PreparedEarly,
+    /// Other owners hear of a decision before the log has it.
+    DecidedEarly,
+    /// Prepared halves are forgotten in a failover.
+    ForgetPrepared,
+    /// Decisions are forgotten in a failover.
+    ForgetDecided,
+    /// What a prepared half needs is not kept for it.
+    NoLock,
+    /// The inode of a part's root is held for reported when it is sent.
+    ReportLost,
 }

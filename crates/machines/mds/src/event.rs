@@ -1,7 +1,7 @@
 //! What can happen to a metadata server.
 
 use crate::request::{FileLock, LockKind, Request};
-use crate::types::{Batch, ClientId, Dentry, Ino, Inode, Name};
+use crate::types::{Batch, ClientId, Dentry, Ino, Inode, Name, Rank};
 use types::Utime;
 
 /// Names an action that is answered by an event.
@@ -47,6 +47,8 @@ pub enum Event {
     Done(Token),
     /// The moment of [`Action::WakeAt`](crate::Action::WakeAt) has come. One too many does no harm.
     Wake,
+    /// Another owner's word. Those of one owner come in order, and some may be lost.
+    Peer(Rank, Box<crate::peer::Message>),
     /// Everything is to be written to its place at rest. Ends with
     /// [`Action::Flushed`](crate::Action::Flushed).
     Flush,

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! * Words: [`types`], [`request`], [`caps`] (what excludes what), [`conf`].
-//! * The seam: [`event`], [`action`].
+//! * The seam: [`event`], [`action`], and between owners [`peer`].
 //! * The machine: [`machine`].
 //!
 //! `docs/decisions/0019-metadata-server.md` says why it is so, and what is not there.
@@ -25,6 +25,7 @@ pub mod caps;
 pub mod conf;
 pub mod event;
 pub mod machine;
+pub mod peer;
 pub mod request;
 pub mod types;
 
@@ -38,5 +39,5 @@ pub use request::{
 };
 pub use types::{
     Batch, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat, Promise,
-    Quota, Space, Steady,
+    Quota, Rank, Space, Steady,
 };

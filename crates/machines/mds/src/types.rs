@@ -19,6 +19,8 @@ impl Ino {
     pub const ROOT: Ino = Ino(1);
     /// The parent of the stray directories of rank 0.
     pub const MDS_DIR: Ino = Ino(0x100);
+    /// How many owners can be told apart.
+    pub const OWNERS: u16 = 0x100;
     /// How many stray directories a rank has.
     pub const STRAYS: u64 = 10;
     /// Bits of an inode number below the number of its space.
@@ -27,6 +29,26 @@ impl Ino {
     /// A stray directory of rank 0: unlinked inodes that are in use live there.
     pub const fn stray(i: u64) -> Ino {
         Ino(0x600 + i)
+    }
+
+    /// The parent of an owner's stray directories.
+    pub const fn mds_dir(rank: Rank) -> Ino {
+        Ino(0x100 + rank.0 as u64)
+    }
+
+    /// A stray directory of an owner.
+    pub const fn stray_of(rank: Rank, i: u64) -> Ino {
+        Ino(0x600 + Self::STRAYS * rank.0 as u64 + i)
+    }
+
+    /// The owner of the inode, where there are several.
+    pub fn owner(self) -> Rank {
+        let rank = match self.0 {
+            0x100..0x200 => self.0 - 0x100,
+            0x600..0x1000 => (self.0 - 0x600) / Self::STRAYS,
+            _ => return self.space().owner(),
+        };
+        Rank(rank as u16)
     }
 
     /// The space that the number is from. Spaces from [`Space::FIRST`] on belong to subvolumes.
@@ -54,7 +76,29 @@ impl Space {
     pub const COMMON: Space = Space(1);
     /// The first space of a subvolume, above the ranges of stock's ranks.
     pub const FIRST: Space = Space(0x200);
+
+    /// The space of what an owner makes that belongs to no subvolume.
+    pub const fn common(rank: Rank) -> Space {
+        if rank.0 == 0 { Space::COMMON } else { Space(0x100 + rank.0) }
+    }
+
+    /// The owner of a space: those above the ranges of stock's ranks are of one owner each.
+    pub const fn owner(self) -> Rank {
+        match self.0 {
+            0x101..0x200 => Rank(self.0 - 0x100),
+            _ => Rank(0),
+        }
+    }
+
+    /// The space as a tenant: owners are none.
+    pub const fn tenant(self) -> Space {
+        if self.owner().0 == 0 { self } else { Space::COMMON }
+    }
 }
+
+/// An owner of directories: a shard of a process, or a rank.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Rank(pub u16);
 
 /// What a subvolume is promised by its metadata server.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]

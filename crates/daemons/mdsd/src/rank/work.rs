@@ -102,6 +102,8 @@ impl Rank {
                 }
             }
             Action::Flushed => self.flushed(),
+            // A rank has one owner, which has no other one to turn to.
+            Action::Peer(..) | Action::Forward(..) => {}
             Action::Blocklist { token, client } => {
                 self.spawn(async move { me.blocklist(token, client).await });
             }

@@ -8,6 +8,7 @@ use super::{Exec, Have, Mds, OpId, Stop, fail};
 use crate::action::{Action, SessionMessage};
 use crate::conf::Bug;
 use crate::event::Token;
+use crate::request::FilePath;
 use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name};
 use std::collections::BTreeMap;
 use types::Errno;
@@ -24,11 +25,14 @@ pub(crate) struct Node {
     /// What operations that wait take back.
     pub needs: Vec<Need>,
     pub locks: Option<Box<super::locks::Locks>>,
+    /// Counts its places.
+    pub placed: u64,
 }
 
 impl Node {
     pub fn new(inode: Inode, parent: Option<(Ino, Name)>, changed: Batch) -> Self {
-        Node { inode, parent, changed, caps: BTreeMap::new(), needs: Vec::new(), locks: None }
+        let caps = BTreeMap::new();
+        Node { inode, parent, changed, caps, needs: Vec::new(), locks: None, placed: 0 }
     }
 }
 
@@ -206,17 +210,34 @@ impl Mds {
             }
             return Ok(());
         }
-        if ino == Ino::ROOT || ino == Ino::MDS_DIR {
+        if !self.is_mine(ino) {
+            return self.away(FilePath { ino, path: Name::new() });
+        }
+        if self.peers.locked.get(&ino).is_some_and(|(_, kept)| kept & crate::caps::PIN != 0) {
+            return self.being_made();
+        }
+        self.load(ino)
+    }
+
+    /// Reads an inode: one of this owner, or a shadow.
+    pub(crate) fn load(&mut self, ino: Ino) -> Exec<()> {
+        let (rank, mds_dir) = (self.conf.rank, Ino::mds_dir(self.conf.rank));
+        if ino == Ino::ROOT || ino == mds_dir {
             return self.fetch(Fetch::Base(ino));
         }
         if ino.is_stray_dir() {
-            let name = Name::from(format!("stray{}", ino.0 - Ino::stray(0).0));
-            self.entry(DirFrag::whole(Ino::MDS_DIR), &name)?;
+            let name = Name::from(format!("stray{}", ino.0 - Ino::stray_of(rank, 0).0));
+            self.entry(DirFrag::whole(mds_dir), &name)?;
             return if self.nodes.contains_key(&ino) { Ok(()) } else { fail(Errno::EIO) };
         }
         let Some((dir, name)) = self.places.get(&ino).cloned() else {
             return self.fetch(Fetch::Backtrace(ino));
         };
+        // Roots of parts are in memory: this one is no more.
+        if !self.is_mine(dir) {
+            self.places.remove(&ino);
+            return fail(Errno::ESTALE);
+        }
         self.entry(DirFrag::whole(dir), &name)?;
         self.places.remove(&ino);
         if self.nodes.contains_key(&ino) {
@@ -325,6 +346,10 @@ impl Mds {
     pub(crate) fn insert_node(&mut self, inode: Inode, parent: Option<(Ino, Name)>, batch: Batch) {
         let ino = inode.ino;
         self.places.remove(&ino);
+        if !self.is_mine(ino) {
+            self.nodes.insert(ino, Node::new(inode, parent, batch));
+            return;
+        }
         let gone = inode.ranges.keys().any(|c| !self.sessions.contains_key(c));
         let stray = inode.nlink == 0;
         let truncating = inode.truncate_pending > 0;

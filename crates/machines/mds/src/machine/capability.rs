@@ -136,6 +136,9 @@ impl Mds {
 
     fn is_met(&self, ino: Ino, need: &Need) -> bool {
         let Some(node) = self.nodes.get(&ino) else { return false };
+        if self.locked(ino) & (need.others | need.own) != 0 {
+            return false;
+        }
         let truncating = need.own != 0 && self.truncating.contains(&ino);
         if need.size && (self.recovering.contains(&ino) || truncating) {
             return false;
@@ -154,13 +157,32 @@ impl Mds {
         if self.collected.iter().all(|(ino, need)| self.is_met(*ino, need)) {
             return Ok(());
         }
+        self.keep_needs();
+        Err(Stop::Wait)
+    }
+
+    /// Has clients give back what is in the way of the current operation, while it waits.
+    pub(crate) fn keep_needs(&mut self) {
         for (ino, need) in self.collected.clone() {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.needs.push(need);
                 self.judge.insert(ino);
             }
         }
-        Err(Stop::Wait)
+    }
+
+    /// Notes that halves of another owner's request change a group of an inode: all clients give
+    /// it back.
+    pub(crate) fn takes(&mut self, client: ClientId, ino: Ino, group: Group) {
+        let need = Need {
+            op: self.current,
+            client,
+            others: group.write(),
+            own: group.write(),
+            unless: 0,
+            size: false,
+        };
+        self.collected.push((ino, need));
     }
 
     /// Has operations tried again that wait for capabilities of an inode, or for its size.
@@ -180,10 +202,11 @@ impl Mds {
         }
         let Some(node) = self.nodes.get(&ino) else { return };
         let clients: Vec<ClientId> = node.caps.keys().copied().collect();
+        let locked = self.locked(ino);
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
-            let allowed = node.allowed(*client, cap.wanted, cap.issued());
+            let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked;
             let Some(cap) = node.caps.get_mut(client) else { continue };
             let keep = cap.pending & allowed;
             if keep != cap.pending {
@@ -197,7 +220,7 @@ impl Mds {
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
-            let allowed = node.allowed(*client, cap.wanted, cap.issued());
+            let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked;
             // A client that hears of the last link's end gives the inode back when it is closed.
             let gone = if node.inode.nlink == 0 { caps::LINK_SHARED } else { 0 };
             let wanted = cap.wanted | gone;
@@ -243,6 +266,9 @@ impl Mds {
             if node.inode.layout.is_some() {
                 return node.inode.layout.clone();
             }
+            if let Some(root) = at.and_then(|a| self.peers.roots.get(&a)) {
+                return root.layout.clone().or_else(|| Some(self.conf.layout.clone()));
+            }
             at = node.parent.as_ref().map(|(d, _)| *d);
         }
         Some(self.conf.layout.clone())
@@ -250,6 +276,9 @@ impl Mds {
 
     /// Makes a record of an inode for a client, and grants it what it may have.
     pub(crate) fn record(&mut self, client: ClientId, ino: Ino, wanted: u32) -> Exec<InodeStat> {
+        if !self.is_mine(ino) {
+            return Ok(self.shadow_record(ino, 0));
+        }
         let cap = self.issue(client, ino, wanted);
         self.look(ino);
         let quota = self.quota_of(ino);
@@ -261,6 +290,7 @@ impl Mds {
 
     fn issue(&mut self, client: ClientId, ino: Ino, wanted: u32) -> CapGrant {
         let bug = self.conf.bug;
+        let locked = self.locked(ino);
         let (Some(session), Some(node)) =
             (self.sessions.get_mut(&client), self.nodes.get_mut(&ino))
         else {
@@ -287,8 +317,10 @@ impl Mds {
                 likes |= caps::FILE_EXCL;
             }
         }
-        let more =
-            node.allowed(client, wanted, issued) & (likes | wanted) & !node.taken(client, bug);
+        let more = node.allowed(client, wanted, issued)
+            & (likes | wanted)
+            & !node.taken(client, bug)
+            & !locked;
         let Some(cap) = node.caps.get_mut(&client) else { return CapGrant::default() };
         cap.pending |= more;
         cap.seq += 1;

@@ -5,14 +5,15 @@ use super::Mds;
 use super::cache::{Dirty, Link};
 use crate::action::{Action, SessionRecord, Tables};
 use crate::conf::Bug;
-use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Space};
+use crate::peer::{OwnerTables, Prepared, Root, TxnId};
+use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Rank, Space};
 use denc::Encode;
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub(crate) struct Record {
     /// Its number.
     pub batch: Batch,
@@ -36,6 +37,18 @@ pub(crate) struct Record {
     /// Promises to subvolumes that changed or, beside tables, all; none for those that are gone.
     #[denc(since = 2)]
     pub promises: Vec<(Space, Option<Promise>)>,
+    /// Beside tables: what is shared with other owners. It is taken before what else is here.
+    #[denc(since = 3)]
+    pub owners: Option<OwnerTables>,
+    /// Roots of parts that changed; none for those that are gone.
+    #[denc(since = 3)]
+    pub roots: Vec<(Ino, Option<Root>)>,
+    /// Halves that are ready; none for those that are carried out or given up.
+    #[denc(since = 3)]
+    pub prepared: Vec<(TxnId, Option<Prepared>)>,
+    /// Decisions; none for those that all participants have carried out.
+    #[denc(since = 3)]
+    pub decided: Vec<(TxnId, Option<BTreeSet<Rank>>)>,
 }
 
 /// Changes since the last batch that was sealed.
@@ -50,6 +63,9 @@ pub(crate) struct Open {
     flushes: Vec<(ClientId, u64, u64)>,
     tables: bool,
     pub(super) promises: BTreeSet<Space>,
+    roots: BTreeSet<Ino>,
+    prepared: BTreeSet<TxnId>,
+    decided: BTreeSet<TxnId>,
 }
 
 impl Open {
@@ -63,6 +79,9 @@ impl Open {
             && self.flushes.is_empty()
             && !self.tables
             && self.promises.is_empty()
+            && self.roots.is_empty()
+            && self.prepared.is_empty()
+            && self.decided.is_empty()
     }
 }
 
@@ -137,13 +156,21 @@ impl Mds {
     /// Notes that an inode changed.
     pub(crate) fn touch(&mut self, ino: Ino) {
         let batch = self.log.open();
+        let mine = self.is_mine(ino);
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         node.changed = batch;
-        node.inode.version += 1;
+        // The version of a shadow is that of its owner.
+        if mine {
+            node.inode.version += 1;
+        }
         match node.parent.clone() {
             Some((dir, name)) => self.dirty(DirFrag::whole(dir), &name),
             None => {
-                self.log.open.base.insert(ino);
+                if self.peers.roots.contains_key(&ino) {
+                    self.log.open.roots.insert(ino);
+                } else {
+                    self.log.open.base.insert(ino);
+                }
                 self.dirty_base.note(ino, batch);
                 self.seen = self.seen.max(batch);
             }
@@ -156,6 +183,7 @@ impl Mds {
         let batch = self.log.open();
         if let Some(node) = self.nodes.get_mut(&ino) {
             node.inode.backtrace_version = node.inode.version;
+            node.placed += 1;
             self.backtraces.note(ino, batch);
         }
     }
@@ -189,6 +217,21 @@ impl Mds {
         self.seen = self.seen.max(self.log.open());
     }
 
+    /// Notes that a part has a new root, or has it no more.
+    pub(crate) fn log_root(&mut self, ino: Ino) {
+        self.log.open.roots.insert(ino);
+    }
+
+    /// Notes that halves are ready, or carried out, or given up.
+    pub(crate) fn log_prepared(&mut self, txn: TxnId) {
+        self.log.open.prepared.insert(txn);
+    }
+
+    /// Notes a decision, or that all have carried it out.
+    pub(crate) fn log_decided(&mut self, txn: TxnId) {
+        self.log.open.decided.insert(txn);
+    }
+
     /// Has all tables in the next batch.
     pub(crate) fn log_tables(&mut self) {
         self.log.open.tables = true;
@@ -196,6 +239,7 @@ impl Mds {
 
     /// A new inode number of a space.
     pub(crate) fn new_ino(&mut self, space: Space) -> Ino {
+        let space = if space == Space::COMMON { Space::common(self.conf.rank) } else { space };
         let first = u64::from(space.0) << Ino::SPACE_SHIFT;
         let next = self.next_ino.entry(space).or_insert(first);
         let ino = Ino(*next);
@@ -225,6 +269,12 @@ impl Mds {
         if open.tables {
             open.promises.extend(self.promises.keys());
         }
+        let owners = self.owner_tables();
+        let roots = open.roots.iter().map(|ino| (*ino, owners.roots.get(ino).cloned())).collect();
+        let prepared =
+            open.prepared.iter().map(|txn| (*txn, owners.prepared.get(txn).cloned())).collect();
+        let decided =
+            open.decided.iter().map(|txn| (*txn, owners.decided.get(txn).cloned())).collect();
         let record = Record {
             batch,
             entries: open
@@ -256,6 +306,10 @@ impl Mds {
                 .iter()
                 .map(|space| (*space, self.promises.get(space).copied()))
                 .collect(),
+            owners: open.tables.then_some(owners),
+            roots,
+            prepared,
+            decided,
         };
         let mut out = denc::BytesMut::new();
         record.encode(&mut out, denc::Features::ALL);

@@ -1,13 +1,16 @@
 //! The machine. A request is tried from its beginning until all it needs is there; then it is done
 //! in one step. It holds nothing while it waits, so requests cannot wait for each other in a ring.
 
+mod asked;
 mod attrs;
 mod cache;
 mod capability;
+mod halves;
 mod locks;
 mod log;
 mod names;
 mod ops;
+mod owners;
 mod promises;
 mod recovery;
 mod rename;
@@ -17,14 +20,16 @@ mod sessions;
 mod since;
 mod stats;
 mod strays;
+mod txn;
 mod vxattrs;
 mod write_back;
 
 use crate::action::{Action, Tables};
 use crate::conf::Conf;
 use crate::event::{CapsUpdate, Event, Token};
+use crate::peer;
 use crate::request::Request;
-use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Space, Steady};
+use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Rank, Space, Steady};
 use cache::{Directory, Fetch, Node};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,6 +48,8 @@ pub(crate) struct OpId(pub u64);
 pub(crate) enum Stop {
     /// It waits for something, and will be tried again.
     Wait,
+    /// It goes on at another owner, with the path that [`Mds::away`] noted.
+    Away,
     /// It ends with this errno.
     Fail(i32),
 }
@@ -70,6 +77,12 @@ pub(crate) enum Kind {
     Strays(u64),
     /// An inode's data is gone.
     Purged(Ino),
+    /// Another owner wants halves of a transaction made ready.
+    Prepare(Box<peer::Prepare>),
+    /// Halves are carried out.
+    Apply(peer::TxnId),
+    /// Another owner reports the root of a part.
+    Report(Rank, Box<crate::types::Inode>),
     /// The size of a file was found out, or its objects were trimmed.
     Sized(Ino, Option<(u64, Option<types::Utime>)>),
 }
@@ -95,6 +108,10 @@ pub(crate) struct OpState {
     have: Option<Have>,
     /// A page goes on behind this name, as long as the directory has not changed.
     skip: Option<(Name, u64)>,
+    /// What other owners do of it.
+    txn: Option<Box<asked::Txn>>,
+    /// Another owner judged it: it is in the history already.
+    judged: bool,
     /// When it began, in events.
     began: u64,
     /// When it came.
@@ -155,6 +172,8 @@ pub struct Mds {
     /// What the current request does, if its client is limited.
     wish: Option<rights::Wish>,
     seen: Batch,
+    /// What is shared with other owners.
+    peers: owners::Peers,
     // The log.
     log: log::Log,
     next_ino: BTreeMap<Space, u64>,
@@ -200,6 +219,8 @@ pub struct Executed {
     pub made: Option<Ino>,
     /// 0, or the negative errno.
     pub result: i32,
+    /// It goes on at another owner, with the inode that its name stands for.
+    pub onward: Option<Ino>,
 }
 
 impl Mds {
@@ -243,6 +264,7 @@ impl Mds {
             collected: Vec::new(),
             wish: None,
             seen: Batch(0),
+            peers: owners::Peers::default(),
             log: log::Log::default(),
             next_ino: BTreeMap::new(),
             dirty_dirs: since::Since::default(),
@@ -395,7 +417,9 @@ impl Mds {
                     self.wake_at = None;
                 }
                 self.check_sessions();
+                self.ask_peers_again();
             }
+            Event::Peer(rank, message) => self.peer_message(rank, *message),
             Event::Flush => self.begin_flush(),
         }
     }
@@ -421,6 +445,7 @@ impl Mds {
         self.release_output();
         self.shrink();
         self.set_alarm();
+        self.set_peer_alarm();
     }
 
     fn token(&mut self) -> Token {
@@ -444,6 +469,8 @@ impl Mds {
             needs_on: Vec::new(),
             have: None,
             skip: None,
+            txn: None,
+            judged: false,
             began: self.events,
             since: self.now,
         };
@@ -461,6 +488,8 @@ impl Mds {
             self.judge.insert(ino);
         }
         self.current = id;
+        self.peers.onward = None;
+        self.peers.impatient = false;
         self.collected.clear();
         self.seen = Batch(0);
         let result = match self.failed.remove(&id) {
@@ -469,6 +498,7 @@ impl Mds {
         };
         match result {
             Err(Stop::Wait) => {
+                self.make_way(&mut state);
                 for (ino, _) in &self.collected {
                     if !state.needs_on.contains(ino) {
                         state.needs_on.push(*ino);
@@ -490,10 +520,14 @@ impl Mds {
             Kind::Strays(i) => self.scan_strays(i, state).map(|()| None),
             Kind::Purged(ino) => self.purged(ino).map(|()| None),
             Kind::Sized(ino, found) => self.sized(ino, found).map(|()| None),
+            Kind::Prepare(prepare) => self.prepare_halves(&prepare).map(|()| None),
+            Kind::Apply(txn) => self.apply_halves(txn).map(|()| None),
+            Kind::Report(rank, inode) => self.reported(rank, *inode).map(|()| None),
         }
     }
 
-    fn ended(&mut self, id: OpId, state: OpState, result: Exec<Option<ops::Answer>>) {
+    fn ended(&mut self, id: OpId, mut state: OpState, result: Exec<Option<ops::Answer>>) {
+        self.give_back(&mut state);
         self.below.remove(&id);
         self.write_ops.remove(&id);
         if let Phase::Flushing(ops) = &mut self.phase
@@ -508,7 +542,18 @@ impl Mds {
             }
             (Kind::Request(request), Err(Stop::Fail(errno))) => {
                 self.by_tid.remove(&(state.client, request.tid));
-                self.refuse(state.client, request, errno);
+                self.refuse(state.client, request, errno, state.judged);
+            }
+            (Kind::Request(request), Err(Stop::Away)) => {
+                self.by_tid.remove(&(state.client, request.tid));
+                self.forward(state.client, request);
+            }
+            (Kind::Prepare(prepare), result) => self.halves_ended(prepare, result.map(|_| ())),
+            (Kind::Apply(txn), _) => {
+                self.peers.applying.remove(txn);
+            }
+            (Kind::Report(rank, inode), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
+                self.report_taken(*rank, inode.ino, inode.version);
             }
             // There is no such directory, or inode, any more.
             (Kind::WriteDir(dir), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
@@ -528,6 +573,7 @@ impl Mds {
             truncating: self.truncating.iter().copied().collect(),
             recovering: self.recovering.iter().copied().collect(),
             promises: self.promises.clone(),
+            owners: self.owner_tables(),
         }
     }
 }

@@ -3,10 +3,11 @@
 use super::cache::Link;
 use super::ops::{Answer, Page, check_name};
 use super::stats::{self, Change};
-use super::{Exec, Mds, OpState, fail};
+use super::{Exec, Mds, OpState, Stop, fail};
 use crate::caps::Group;
 use crate::conf::Bug;
-use crate::request::{Extra, LayoutHints, Op, Request};
+use crate::peer::{Found, Half};
+use crate::request::{Extra, FilePath, LayoutHints, Op, Request};
 use crate::types::{ClientId, DirFrag, Ino, Inode, Name, NestStat, Space, mode};
 use bytes::Bytes;
 use types::Errno;
@@ -16,7 +17,7 @@ const RECORD_BYTES: usize = 512;
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4_095;
 /// The most names that an inode may have.
-const LINKS_MAX: u32 = 65_000;
+pub(crate) const LINKS_MAX: u32 = 65_000;
 
 impl Mds {
     /// A name, and the attributes of what it stands for.
@@ -31,6 +32,9 @@ impl Mds {
         self.settled()?;
         let ino = self.child(dir, &name)?;
         let Some(ino) = ino else { return fail(Errno::ENOENT) };
+        if !self.is_mine(ino) {
+            return self.away(FilePath { ino, path: Name::new() });
+        }
         self.permit(ino)?;
         self.read_mask(client, ino, mask)?;
         Ok(Answer { dentry: Some((dir, name)), target: Some(ino), ..Answer::default() })
@@ -61,7 +65,8 @@ impl Mds {
     }
 
     /// Makes something under a new name.
-    pub(crate) fn make(&mut self, client: ClientId, request: &Request) -> Exec<Answer> {
+    pub(crate) fn make(&mut self, state: &mut OpState, request: &Request) -> Exec<Answer> {
+        let client = state.client;
         let (dir, name) = self.resolve_parent(&request.path)?;
         check_name(&name)?;
         self.chain(dir)?;
@@ -70,8 +75,11 @@ impl Mds {
         self.settled()?;
         if let Some(ino) = self.child(dir, &name)? {
             if let Op::Create { wanted, exclusive: false, truncate, .. } = &request.op
-                && !self.get(ino)?.is_dir()
+                && !self.is_dir(ino)
             {
+                if !self.is_mine(ino) {
+                    return self.away(FilePath { ino, path: Name::new() });
+                }
                 let (wanted, truncate) = (*wanted, *truncate);
                 let answer = self.open(client, request, ino, wanted, truncate)?;
                 return Ok(Answer { dentry: Some((dir, name)), ..answer });
@@ -85,16 +93,25 @@ impl Mds {
         let mut inode = self.blank(dir, request)?;
         self.writes(client, dir, Group::File);
         self.settled()?;
-        let space = self.space_of(dir);
-        let ino = self.new_ino(space);
-        inode.ino = ino;
         let is_dir = inode.is_dir();
+        let owner = if is_dir { self.place(dir, &name) } else { self.conf.rank };
+        let ino = if owner == self.conf.rank {
+            let space = self.space_of(dir);
+            self.new_ino(space)
+        } else {
+            let layout = self.layout_of(dir);
+            let half = Half::Make { inode: Box::new(inode.clone()), layout };
+            let found = self.prepare(state, request, vec![(owner, half)])?;
+            found.first().map_or_else(|| fail(Errno::EIO), |f| Ok(f.ino))?
+        };
+        inode.ino = ino;
         let frag = DirFrag::whole(dir);
         let stat = stats::of(&inode);
         self.insert_node(inode, Some((dir, name.clone())), self.log.open());
-        if is_dir {
+        if is_dir && self.is_mine(ino) {
             self.dir_mut(DirFrag::whole(ino)).complete = true;
         }
+        self.decide(state);
         self.set_link(frag, &name, Link::Primary(ino));
         self.placed(ino);
         self.account(dir, Change::name(is_dir, 1).with(stat, 1), request.stamp);
@@ -177,10 +194,14 @@ impl Mds {
     }
 
     /// Gives an inode another name.
-    pub(crate) fn link(&mut self, client: ClientId, request: &Request) -> Exec<Answer> {
+    pub(crate) fn link(&mut self, state: &mut OpState, request: &Request) -> Exec<Answer> {
+        let client = state.client;
         let (dir, name) = self.resolve_parent(&request.path)?;
         check_name(&name)?;
-        let ino = self.resolve(&request.path2)?;
+        let ino = match self.resolve(&request.path2) {
+            Err(Stop::Away) => return self.link_away(state, request, dir, name),
+            ino => ino?,
+        };
         self.chain(dir)?;
         self.chain(ino)?;
         self.permit(dir)?;
@@ -221,11 +242,98 @@ impl Mds {
         })
     }
 
+    /// Gives another owner's inode a name here.
+    fn link_away(
+        &mut self,
+        state: &mut OpState,
+        request: &Request,
+        dir: Ino,
+        name: Name,
+    ) -> Exec<Answer> {
+        let Some(path) = self.peers.onward.take() else { return fail(Errno::EIO) };
+        let client = state.client;
+        self.chain(dir)?;
+        self.permit(dir)?;
+        self.reads(client, dir, Group::File);
+        self.settled()?;
+        if self.child(dir, &name)?.is_some() {
+            return fail(Errno::EEXIST);
+        }
+        self.writes(client, dir, Group::File);
+        self.settled()?;
+        let halves = vec![(path.ino.owner(), Half::Link(path))];
+        let found = self.prepare(state, request, halves)?;
+        let Some(&Found { ino, d_type }) = found.first() else { return fail(Errno::EIO) };
+        if self.get(dir)?.nlink == 0 {
+            return fail(Errno::ENOENT);
+        }
+        self.crosses(dir)?;
+        self.check_quota(dir, 1, 0)?;
+        self.set_link(DirFrag::whole(dir), &name, Link::Remote(ino, d_type));
+        self.account(dir, Change::name(false, 1), request.stamp);
+        self.decide(state);
+        let (dentry, target) = (Some((dir, name)), Some(ino));
+        Ok(Answer { dentry, target, wrote: true, ..Answer::default() })
+    }
+
+    /// Whether an inode that was found by its name is a directory. Names of inodes that live
+    /// elsewhere are never of directories.
+    pub(crate) fn is_dir(&self, ino: Ino) -> bool {
+        self.nodes.get(&ino).is_some_and(|n| n.inode.is_dir())
+    }
+
+    /// The half that takes the name of another owner's inode.
+    pub(crate) fn taking(&self, ino: Ino) -> (crate::types::Rank, Half) {
+        let half = if self.is_dir(ino) { Half::Remove(ino) } else { Half::Unlink(ino) };
+        (ino.owner(), half)
+    }
+
+    /// Takes the name of another owner's inode.
+    fn unlink_away(
+        &mut self,
+        state: &mut OpState,
+        request: &Request,
+        (dir, name): (Ino, Name),
+        ino: Ino,
+    ) -> Exec<Answer> {
+        self.behind_trace(ino)?;
+        self.writes(state.client, dir, Group::File);
+        self.settled()?;
+        let half = self.taking(ino);
+        self.prepare(state, request, vec![half])?;
+        self.behind_trace(ino)?;
+        self.drop_name(dir, &name, ino, request);
+        self.decide(state);
+        Ok(Answer { dentry: Some((dir, name)), wrote: true, ..Answer::default() })
+    }
+
+    /// Waits while the backtrace of another owner's inode is being written: it removes that when
+    /// the name is gone.
+    pub(crate) fn behind_trace(&mut self, ino: Ino) -> Exec<()> {
+        if !self.is_writing_backtrace(ino) {
+            return Ok(());
+        }
+        self.peers.behind_traces.push(self.current);
+        Err(Stop::Wait)
+    }
+
+    /// Removes the name of another owner's inode, with the shadow.
+    pub(crate) fn drop_name(&mut self, dir: Ino, name: &Name, ino: Ino, request: &Request) {
+        let shadow = self.nodes.remove(&ino);
+        let mut change = Change::name(shadow.is_some(), -1);
+        if let Some(shadow) = shadow {
+            self.backtraces.remove(&ino);
+            change = change.with(stats::of(&shadow.inode), -1);
+        }
+        self.set_link(DirFrag::whole(dir), name, Link::Absent);
+        self.account(dir, change, request.stamp);
+    }
+
     /// The space of the directory that an inode lives in.
     pub(crate) fn home(&self, ino: Ino) -> Exec<Space> {
         let parent = self.nodes.get(&ino).and_then(|n| n.parent.as_ref()).map(|(d, _)| *d);
         Ok(match parent {
-            Some(dir) if dir.is_stray_dir() => ino.space(),
+            Some(dir) if dir.is_stray_dir() => ino.space().tenant(),
             Some(dir) => self.space_of(dir),
             None => Space::COMMON,
         })
@@ -234,22 +342,26 @@ impl Mds {
     /// Takes a name away, with the inode if it is the last one.
     pub(crate) fn unlink(
         &mut self,
-        client: ClientId,
+        state: &mut OpState,
         request: &Request,
         rmdir: bool,
     ) -> Exec<Answer> {
+        let client = state.client;
         let (dir, name) = self.resolve_parent(&request.path)?;
         self.chain(dir)?;
         self.permit(dir)?;
         self.reads(client, dir, Group::File);
         self.settled()?;
         let Some(ino) = self.child(dir, &name)? else { return fail(Errno::ENOENT) };
-        let inode = self.get(ino)?;
-        match (rmdir, inode.is_dir()) {
+        match (rmdir, self.is_dir(ino)) {
             (true, false) => return fail(Errno::ENOTDIR),
             (false, true) => return fail(Errno::EISDIR),
             _ => {}
         }
+        if !self.is_mine(ino) {
+            return self.unlink_away(state, request, (dir, name), ino);
+        }
+        let inode = self.get(ino)?;
         if rmdir {
             if inode.dirstat.files + inode.dirstat.subdirs != 0 {
                 return fail(Errno::ENOTEMPTY);
@@ -353,10 +465,12 @@ impl Mds {
         let mut entries = Vec::with_capacity(found.len());
         for (name, link) in found {
             match link {
-                Link::Primary(ino) => entries.push((name, ino)),
-                Link::Remote(ino, _) => {
-                    self.inode(ino)?;
-                    entries.push((name, ino));
+                Link::Primary(ino) => entries.push((name, ino, 0)),
+                Link::Remote(ino, d_type) => {
+                    if self.is_mine(ino) {
+                        self.inode(ino)?;
+                    }
+                    entries.push((name, ino, d_type));
                 }
                 Link::Absent => {}
             }

@@ -36,7 +36,7 @@ pub(crate) struct Answer {
 /// A page before its records are made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Page {
-    pub entries: Vec<(Name, Ino)>,
+    pub entries: Vec<(Name, Ino, u8)>,
     pub end: bool,
     pub complete: bool,
 }
@@ -86,12 +86,12 @@ impl Mds {
                 self.open(client, request, ino, *wanted, *truncate)
             }
             Op::Create { .. } | Op::Mknod { .. } | Op::Mkdir { .. } | Op::Symlink { .. } => {
-                self.make(client, request)
+                self.make(state, request)
             }
-            Op::Link => self.link(client, request),
-            Op::Unlink => self.unlink(client, request, false),
-            Op::Rmdir => self.unlink(client, request, true),
-            Op::Rename => self.rename(client, request),
+            Op::Link => self.link(state, request),
+            Op::Unlink => self.unlink(state, request, false),
+            Op::Rmdir => self.unlink(state, request, true),
+            Op::Rename => self.rename(state, request),
             Op::Readdir { after, max_entries, max_bytes } => {
                 self.readdir(state, request, after.as_ref(), *max_entries, *max_bytes)
             }
@@ -132,10 +132,22 @@ impl Mds {
     /// The inode at a path.
     pub(crate) fn resolve(&mut self, path: &FilePath) -> Exec<Ino> {
         let mut at = path.ino;
+        if !self.is_mine(at) {
+            return self.away(path.clone());
+        }
         self.begin(at)?;
-        for name in path.path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+        let mut to = 0;
+        for name in path.path.split(|b| *b == b'/') {
+            to += name.len() + 1;
+            if name.is_empty() {
+                continue;
+            }
             let name = path.path.slice_ref(name);
             at = self.child(at, &name)?.map_or_else(|| fail(Errno::ENOENT), Ok)?;
+            if !self.is_mine(at) {
+                let rest = path.path.slice(to.min(path.path.len())..);
+                return self.away(FilePath { ino: at, path: rest });
+            }
         }
         Ok(at)
     }
@@ -152,7 +164,10 @@ impl Mds {
         if name.is_empty() {
             return fail(Errno::EINVAL);
         }
-        let dir = self.resolve(&FilePath { ino: path.ino, path: above })?;
+        let dir = match self.resolve(&FilePath { ino: path.ino, path: above }) {
+            Err(Stop::Away) => return self.away_below(&name),
+            dir => dir?,
+        };
         if !self.get(dir)?.is_dir() {
             return fail(Errno::ENOTDIR);
         }
@@ -176,6 +191,7 @@ impl Mds {
         if name.len() > NAME_BYTES_MAX {
             return fail(Errno::ENAMETOOLONG);
         }
+        self.unlocked(dir)?;
         let frag = DirFrag::whole(dir);
         match self.entry(frag, name)? {
             Link::Absent => Ok(None),
@@ -183,6 +199,7 @@ impl Mds {
                 self.look(ino);
                 Ok(Some(ino))
             }
+            Link::Remote(ino, _) if !self.is_mine(ino) => Ok(Some(ino)),
             Link::Remote(ino, _) => {
                 self.inode(ino)?;
                 self.reintegrate(frag, name, ino)?;
@@ -210,8 +227,8 @@ impl Mds {
                 }
                 self.send_reply(client, reply, batch, wrote, made);
             }
-            Err(Stop::Fail(errno)) => self.refuse(client, request, errno),
-            Err(Stop::Wait) => self.refuse(client, request, Errno::EIO.0),
+            Err(Stop::Fail(errno)) => self.refuse(client, request, errno, false),
+            Err(Stop::Wait | Stop::Away) => self.refuse(client, request, Errno::EIO.0, false),
         }
     }
 
@@ -224,14 +241,22 @@ impl Mds {
             None => None,
         };
         let target = match answer.target {
-            Some(ino) => Some(self.record(client, ino, answer.wanted)?),
-            None => None,
+            // Of another owner's inode there is a shadow at most.
+            Some(ino) if self.nodes.contains_key(&ino) || self.is_mine(ino) => {
+                Some(self.record(client, ino, answer.wanted)?)
+            }
+            _ => None,
         };
         let mut extra = answer.extra;
         if let Some(page) = answer.page {
             let mut entries = Vec::with_capacity(page.entries.len());
-            for (name, ino) in page.entries {
-                entries.push((name, Lease::default(), self.record(client, ino, 0)?));
+            for (name, ino, d_type) in page.entries {
+                let stat = if self.is_mine(ino) {
+                    self.record(client, ino, 0)?
+                } else {
+                    self.shadow_record(ino, d_type)
+                };
+                entries.push((name, Lease::default(), stat));
             }
             extra = Extra::Page { end: page.end, complete: page.complete, entries };
         }
@@ -239,7 +264,7 @@ impl Mds {
     }
 
     /// Answers a request that failed.
-    pub(crate) fn refuse(&mut self, client: ClientId, request: &Request, errno: i32) {
+    pub(crate) fn refuse(&mut self, client: ClientId, request: &Request, errno: i32, judged: bool) {
         let reply = Reply {
             tid: request.tid,
             result: -errno,
@@ -248,6 +273,9 @@ impl Mds {
             extra: Extra::None,
         };
         let batch = if self.conf.bug == Bug::EarlyRead { Batch(0) } else { self.seen };
+        if judged {
+            return self.tell(client, batch, Action::Reply(client, Box::new(reply)));
+        }
         self.send_reply(client, reply, batch, false, None);
     }
 
@@ -262,7 +290,8 @@ impl Mds {
         if self.conf.history {
             let (tid, result) = (reply.tid, reply.result);
             let batch = self.seen.max(batch);
-            self.history.push(Executed { client, tid, batch, wrote, made, result });
+            let onward = None;
+            self.history.push(Executed { client, tid, batch, wrote, made, result, onward });
         }
         self.tell(client, batch, Action::Reply(client, Box::new(reply)));
     }

@@ -6,10 +6,11 @@ use super::log::Record;
 use super::{Mds, Phase};
 use crate::action::Tables;
 use crate::conf::Conf;
-use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Steady, mode};
+use crate::peer::{Prepared, Root, TxnId};
+use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Rank, Steady, mode};
 use bytes::Bytes;
 use denc::{Decode, Reader};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::Utime;
 
 /// Why a log cannot be read.
@@ -52,6 +53,8 @@ pub struct Replay {
     tables: Tables,
     entries: BTreeMap<DirFrag, BTreeMap<Name, (Batch, Option<Dentry>)>>,
     base: BTreeMap<Ino, (Batch, Inode)>,
+    /// Roots of parts, with the batch of their last change.
+    roots: BTreeMap<Ino, Batch>,
     first: Option<Batch>,
     last: Batch,
 }
@@ -80,8 +83,10 @@ impl Replay {
         let batch = record.batch;
         if let Some(tables) = record.tables {
             let promises = std::mem::take(&mut self.tables.promises);
-            self.tables = Tables { promises, ..tables };
+            let owners = record.owners.unwrap_or_default();
+            self.tables = Tables { promises, owners, ..tables };
         }
+        self.apply_owners(batch, record.roots, record.prepared, record.decided);
         for (space, next) in record.next {
             let n = self.tables.next.entry(space).or_default();
             *n = next.max(*n);
@@ -121,10 +126,45 @@ impl Replay {
         }
     }
 
+    fn apply_owners(
+        &mut self,
+        batch: Batch,
+        roots: Vec<(Ino, Option<Root>)>,
+        prepared: Vec<(TxnId, Option<Prepared>)>,
+        decided: Vec<(TxnId, Option<BTreeSet<Rank>>)>,
+    ) {
+        let owners = &mut self.tables.owners;
+        for (ino, root) in roots {
+            self.base.remove(&ino);
+            match root {
+                Some(root) => {
+                    self.roots.insert(ino, batch);
+                    owners.roots.insert(ino, root)
+                }
+                None => {
+                    self.roots.remove(&ino);
+                    owners.roots.remove(&ino)
+                }
+            };
+        }
+        for (txn, halves) in prepared {
+            match halves {
+                Some(halves) => owners.prepared.insert(txn, halves),
+                None => owners.prepared.remove(&txn),
+            };
+        }
+        for (txn, ranks) in decided {
+            match ranks {
+                Some(ranks) => owners.decided.insert(txn, ranks),
+                None => owners.decided.remove(&txn),
+            };
+        }
+    }
+
     /// The server, which waits for the clients of the one before it. `last` is the number of the
     /// last batch that was trimmed, for a log of which no batch is left.
     pub fn finish(self, now: Steady, last: Batch) -> Mds {
-        let Replay { conf, tables, entries, base, first, .. } = self;
+        let Replay { conf, tables, entries, base, roots, first, .. } = self;
         let last = self.last.max(last);
         let mut mds = Mds::empty(conf);
         mds.now = now;
@@ -142,6 +182,7 @@ impl Replay {
             mds.insert_node(inode, None, batch);
             mds.dirty_base.insert(ino, batch);
         }
+        mds.adopt_owners(tables.owners, &roots);
         for (dir, names) in entries {
             for (name, (batch, dentry)) in names {
                 let link = match dentry {
@@ -172,6 +213,7 @@ impl Mds {
         let mut mds = Mds::empty(conf);
         mds.now = now;
         mds.log.starts_after(Batch(0), Batch(1));
+        mds.peers.since = Batch(1);
         let dir = |ino: Ino, mode: u32| Inode {
             ino,
             mode: mode::DIR | mode,
@@ -182,20 +224,24 @@ impl Mds {
             rstat: NestStat { rctime: stamp, rsubdirs: 1, ..NestStat::default() },
             ..Inode::default()
         };
-        for (ino, mode) in [(Ino::ROOT, 0o755), (Ino::MDS_DIR, 0o700)] {
+        let (rank, mds_dir) = (mds.conf.rank, Ino::mds_dir(mds.conf.rank));
+        for (ino, mode) in [(Ino::ROOT, 0o755), (mds_dir, 0o700)] {
+            if ino == Ino::ROOT && rank != Rank(0) {
+                continue;
+            }
             mds.insert_node(dir(ino, mode), None, Batch(1));
             mds.dir_mut(DirFrag::whole(ino)).complete = true;
             mds.touch(ino);
         }
         for i in 0..Ino::STRAYS {
-            let (ino, name) = (Ino::stray(i), Name::from(format!("stray{i}")));
-            mds.insert_node(dir(ino, 0o700), Some((Ino::MDS_DIR, name.clone())), Batch(1));
+            let (ino, name) = (Ino::stray_of(rank, i), Name::from(format!("stray{i}")));
+            mds.insert_node(dir(ino, 0o700), Some((mds_dir, name.clone())), Batch(1));
             mds.dir_mut(DirFrag::whole(ino)).complete = true;
-            mds.set_link(DirFrag::whole(Ino::MDS_DIR), &name, Link::Primary(ino));
+            mds.set_link(DirFrag::whole(mds_dir), &name, Link::Primary(ino));
             mds.placed(ino);
             let change = super::stats::Change::name(true, 1);
             let stat = super::stats::of(&mds.nodes[&ino].inode);
-            mds.account(Ino::MDS_DIR, change.with(stat, 1), stamp);
+            mds.account(mds_dir, change.with(stat, 1), stamp);
         }
         mds.log_tables();
         mds.settle();
@@ -209,6 +255,7 @@ impl Mds {
             tables,
             entries: BTreeMap::new(),
             base: BTreeMap::new(),
+            roots: BTreeMap::new(),
             first: None,
             last: Batch(0),
         }

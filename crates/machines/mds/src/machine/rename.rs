@@ -4,16 +4,25 @@
 use super::cache::Link;
 use super::ops::{Answer, check_name};
 use super::stats::{self, Change};
-use super::{Exec, Mds, fail};
+use super::{Exec, Mds, OpState, Stop, fail};
 use crate::caps::Group;
-use crate::request::Request;
-use crate::types::{ClientId, DirFrag, Ino, Space};
+use crate::peer::{Found, Half};
+use crate::request::{FilePath, Request};
+use crate::types::{ClientId, DirFrag, Ino, Name, Space, mode};
 use types::Errno;
 
 impl Mds {
     /// Moves `path2` to `path`.
-    pub(crate) fn rename(&mut self, client: ClientId, request: &Request) -> Exec<Answer> {
-        let (from, old) = self.resolve_parent(&request.path2)?;
+    pub(crate) fn rename(&mut self, state: &mut OpState, request: &Request) -> Exec<Answer> {
+        let client = state.client;
+        let (from, old) = match self.resolve_parent(&request.path2) {
+            Err(Stop::Away) => {
+                let path = self.peers.onward.take().unwrap_or_default();
+                let place = self.resolve_parent(&request.path)?;
+                return self.rename_away(state, request, place, path);
+            }
+            from => from?,
+        };
         let (to, new) = self.resolve_parent(&request.path)?;
         check_name(&new)?;
         self.chain(from)?;
@@ -25,8 +34,10 @@ impl Mds {
         self.settled()?;
         let Some(ino) = self.child(from, &old)? else { return fail(Errno::ENOENT) };
         let over = self.child(to, &new)?;
-        self.chain(ino)?;
-        self.permit(ino)?;
+        if self.is_mine(ino) {
+            self.chain(ino)?;
+            self.permit(ino)?;
+        }
         if over == Some(ino) {
             // Two names of one inode, or one name: nothing happens.
             return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
@@ -37,54 +48,48 @@ impl Mds {
         if self.space_of(from) != self.space_of(to) {
             return fail(Errno::EXDEV);
         }
-        let is_dir = self.get(ino)?.is_dir();
-        // A directory that is older than its subvolume belongs to that by its place alone.
-        let older = ino.space() != self.space_of(from) && self.get(ino)?.space == Space(0);
-        if is_dir && from != to && older {
-            return fail(Errno::EXDEV);
+        let is_dir = self.is_dir(ino);
+        if is_dir {
+            self.may_move(ino, from, to)?;
         }
-        if is_dir && self.is_below(to, ino) {
-            return fail(Errno::EINVAL);
-        }
+        let mut halves = Vec::new();
         if let Some(over) = over {
-            let there = self.get(over)?;
-            match (is_dir, there.is_dir()) {
+            match (is_dir, self.is_dir(over)) {
                 (true, false) => return fail(Errno::ENOTDIR),
                 (false, true) => return fail(Errno::EISDIR),
-                (true, true) if there.dirstat.files + there.dirstat.subdirs != 0 => {
-                    return fail(Errno::ENOTEMPTY);
-                }
                 _ => {}
             }
-            self.chain(over)?;
-            self.stray_ready(over)?;
-            self.writes(client, over, Group::Link);
-            if is_dir {
-                self.writes(client, over, Group::File);
+            if self.is_mine(over) {
+                self.ready_over(client, over)?;
+            } else {
+                self.behind_trace(over)?;
+                halves.push(self.taking(over));
             }
         }
-        let stat = stats::of(self.get(ino)?);
+        let stat = self.nodes.get(&ino).map(|n| stats::of(&n.inode)).unwrap_or_default();
         let (source, target) = (DirFrag::whole(from), DirFrag::whole(to));
         let link = self.entry(source, &old)?;
         let moved = matches!(link, Link::Primary(_));
         if from != to && moved {
-            let below = stat.rfiles + stat.rsubdirs;
-            let files = if self.quota_of(from).map(|q| q.0) == self.quota_of(to).map(|q| q.0) {
-                0
-            } else {
-                below
-            };
+            let same = self.quota_of(from).map(|q| q.0) == self.quota_of(to).map(|q| q.0);
+            let files = if same { 0 } else { stat.rfiles + stat.rsubdirs };
             self.check_quota(to, files, if files == 0 { 0 } else { stat.rbytes })?;
         }
         self.writes(client, from, Group::File);
         self.writes(client, to, Group::File);
-        self.writes(client, ino, Group::Link);
-        self.settled()?;
-        if let Some(over) = over {
-            self.take_name(to, &new, over, request)?;
+        if self.is_mine(ino) {
+            self.writes(client, ino, Group::Link);
         }
-        self.changed(ino, request.stamp);
-        let stat = stats::of(self.get(ino)?);
+        self.settled()?;
+        if !halves.is_empty() {
+            self.prepare(state, request, halves)?;
+        }
+        self.take_over(to, &new, over, request)?;
+        self.decide(state);
+        if self.is_mine(ino) {
+            self.changed(ino, request.stamp);
+        }
+        let stat = self.nodes.get(&ino).map(|n| stats::of(&n.inode)).unwrap_or_default();
         self.set_link(source, &old, Link::Absent);
         self.set_link(target, &new, link);
         let mut change = Change::name(is_dir, 1);
@@ -95,18 +100,105 @@ impl Mds {
             self.placed(ino);
             change = change.with(stat, 1);
         }
-        let back = Change {
-            files: -change.files,
-            subdirs: -change.subdirs,
-            rbytes: -change.rbytes,
-            rfiles: -change.rfiles,
-            rsubdirs: -change.rsubdirs,
-            names: true,
-        };
         if !self.forgets_rename() {
-            self.account(from, back, request.stamp);
+            self.account(from, change.back(), request.stamp);
         }
         self.account(to, change, request.stamp);
+        Ok(Answer { dentry: Some((to, new)), target: Some(ino), wrote: true, ..Answer::default() })
+    }
+
+    /// Fails unless a directory may be moved.
+    fn may_move(&self, ino: Ino, from: Ino, to: Ino) -> Exec<()> {
+        // Two such renames at once could put two directories below each other.
+        if from != to && self.part_of(from) != self.part_of(to) {
+            return fail(Errno::EXDEV);
+        }
+        // A directory that is older than its subvolume belongs to that by its place alone.
+        let older = ino.space().tenant() != self.space_of(from);
+        if from != to && older && self.get(ino)?.space == Space(0) {
+            return fail(Errno::EXDEV);
+        }
+        if self.is_below(to, ino) { fail(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    /// Makes sure that the name of an inode of this owner could be taken by a rename.
+    fn ready_over(&mut self, client: ClientId, over: Ino) -> Exec<()> {
+        let there = self.get(over)?;
+        let is_dir = there.is_dir();
+        if is_dir && there.dirstat.files + there.dirstat.subdirs != 0 {
+            return fail(Errno::ENOTEMPTY);
+        }
+        self.chain(over)?;
+        self.stray_ready(over)?;
+        self.writes(client, over, Group::Link);
+        if is_dir {
+            self.writes(client, over, Group::File);
+        }
+        Ok(())
+    }
+
+    /// Takes the name that a rename replaces, if there is one.
+    fn take_over(&mut self, to: Ino, new: &Name, over: Option<Ino>, request: &Request) -> Exec<()> {
+        match over {
+            None => Ok(()),
+            Some(over) if self.is_mine(over) => self.take_name(to, new, over, request),
+            Some(over) => {
+                self.drop_name(to, new, over, request);
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves a name of another owner's directory here. The inode stays where it is.
+    fn rename_away(
+        &mut self,
+        state: &mut OpState,
+        request: &Request,
+        (to, new): (Ino, Name),
+        path: FilePath,
+    ) -> Exec<Answer> {
+        let client = state.client;
+        check_name(&new)?;
+        self.chain(to)?;
+        self.permit(to)?;
+        self.reads(client, to, Group::File);
+        self.settled()?;
+        let over = self.child(to, &new)?;
+        let mut halves = vec![(path.ino.owner(), Half::Take(path))];
+        match over {
+            // The answer is an error, or nothing happens.
+            Some(over) if self.is_dir(over) => {}
+            Some(over) if self.is_mine(over) => self.ready_over(client, over)?,
+            Some(over) => halves.push(self.taking(over)),
+            None => {}
+        }
+        self.writes(client, to, Group::File);
+        self.settled()?;
+        let found = self.prepare(state, request, halves)?;
+        let Some(&Found { ino, d_type }) = found.first() else { return fail(Errno::EIO) };
+        if self.is_mine(ino) {
+            // Its name was elsewhere. The answer shows it.
+            self.inode(ino)?;
+        }
+        if over == Some(ino) {
+            // Two names of one inode: nothing happens.
+            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
+        }
+        if self.get(to)?.nlink == 0 {
+            return fail(Errno::ENOENT);
+        }
+        if u32::from(d_type) << 12 == mode::DIR {
+            return fail(Errno::EXDEV);
+        }
+        if over.is_some_and(|over| self.is_dir(over)) {
+            return fail(Errno::EISDIR);
+        }
+        self.crosses(to)?;
+        self.check_quota(to, 1, 0)?;
+        self.take_over(to, &new, over, request)?;
+        self.set_link(DirFrag::whole(to), &new, Link::Remote(ino, d_type));
+        self.account(to, Change::name(false, 1), request.stamp);
+        self.decide(state);
         Ok(Answer { dentry: Some((to, new)), target: Some(ino), wrote: true, ..Answer::default() })
     }
 

@@ -151,7 +151,12 @@ impl Mds {
             _ => None,
         };
         let way = if kept.is_some() { Vec::new() } else { self.way_to(ino) };
-        let inside = |g: &Grant| kept.unwrap_or_else(|| way.starts_with(&g.path));
+        // Of another owner's part, the names above its root are not known here.
+        let whole = self.conf.owners <= 1 || self.part_of(ino) == Ino::ROOT;
+        let inside = |g: &Grant| match kept {
+            Some(kept) => kept,
+            None => g.path.is_empty() || whole && way.starts_with(&g.path),
+        };
         if grants.iter().any(|g| wish.is_allowed(g, inside(g), &node.inode)) {
             Ok(())
         } else {

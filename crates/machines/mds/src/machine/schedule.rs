@@ -192,7 +192,8 @@ impl Mds {
     pub(crate) fn abandon(&mut self, gone: &[OpId]) {
         self.sched.take_out(&mut |id| gone.contains(id), self.now);
         for id in gone {
-            let Some(state) = self.ops.remove(id) else { continue };
+            let Some(mut state) = self.ops.remove(id) else { continue };
+            self.give_back(&mut state);
             if let Kind::Request(request) = &state.kind {
                 self.by_tid.remove(&(state.client, request.tid));
             }

@@ -46,6 +46,18 @@ impl Change {
         }
     }
 
+    /// What it is where the name came from.
+    pub fn back(self) -> Change {
+        Change {
+            files: -self.files,
+            subdirs: -self.subdirs,
+            rbytes: -self.rbytes,
+            rfiles: -self.rfiles,
+            rsubdirs: -self.rsubdirs,
+            names: self.names,
+        }
+    }
+
     /// What is below comes (1) or goes (-1) with it.
     pub fn with(self, stat: NestStat, n: i64) -> Change {
         Change {
@@ -114,7 +126,7 @@ impl Mds {
         // A directory may have been in a subvolume's root before that became one.
         let above = self.nodes.get(&dir).and_then(|n| self.nodes.get(&n.parent.as_ref()?.0));
         match above.map_or(Space(0), |n| n.inode.space) {
-            Space(0) => dir.space(),
+            Space(0) => dir.space().tenant(),
             space => space,
         }
     }

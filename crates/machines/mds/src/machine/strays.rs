@@ -15,15 +15,15 @@ fn stray_name(ino: Ino) -> Name {
     Name::from(format!("{:x}", ino.0))
 }
 
-/// The stray directory of an inode.
-pub(crate) fn stray_dir(ino: Ino) -> Ino {
-    Ino::stray(ino.0 % Ino::STRAYS)
-}
-
 impl Mds {
+    /// The stray directory of an inode.
+    fn stray_dir(&self, ino: Ino) -> Ino {
+        Ino::stray_of(self.conf.rank, ino.0 % Ino::STRAYS)
+    }
+
     /// Makes sure that an inode could become a stray now.
     pub(crate) fn stray_ready(&mut self, ino: Ino) -> Exec<()> {
-        let dir = stray_dir(ino);
+        let dir = self.stray_dir(ino);
         self.chain(dir)?;
         self.entry(DirFrag::whole(dir), &stray_name(ino)).map(|_| ())
     }
@@ -31,7 +31,7 @@ impl Mds {
     /// Moves an inode from where it lived, of which the entry is set already, to its stray
     /// directory.
     pub(crate) fn make_stray(&mut self, ino: Ino, stamp: Utime) {
-        let (dir, name) = (stray_dir(ino), stray_name(ino));
+        let (dir, name) = (self.stray_dir(ino), stray_name(ino));
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         node.parent = Some((dir, name.clone()));
         let (is_dir, stat, nlink) = (node.inode.is_dir(), stats::of(&node.inode), node.inode.nlink);
@@ -151,7 +151,7 @@ impl Mds {
 
     /// Looks through a stray directory: strays without names and clients are removed.
     pub(crate) fn scan_strays(&mut self, i: u64, state: &mut OpState) -> Exec<()> {
-        let dir = DirFrag::whole(Ino::stray(i));
+        let dir = DirFrag::whole(Ino::stray_of(self.conf.rank, i));
         self.inode(dir.ino)?;
         // Each page that is read puts its strays into memory, where `insert_node` finds them.
         loop {

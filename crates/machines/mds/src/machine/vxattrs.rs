@@ -90,6 +90,10 @@ impl Mds {
         if inode.dirstat.files + inode.dirstat.subdirs > 0 {
             self.only_empty_dirs(ino)?;
         }
+        // Spaces of subvolumes are of the first owner.
+        if self.conf.rank != crate::types::Rank(0) {
+            return fail(Errno::EOPNOTSUPP);
+        }
         // A subvolume in a subvolume would be EXDEV inside of one.
         if self.space_of(self.parent_dir(ino)) != Space::COMMON {
             return fail(Errno::EINVAL);

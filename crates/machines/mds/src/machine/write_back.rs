@@ -118,7 +118,11 @@ impl Mds {
         };
         let inode = Box::new(node.inode.clone());
         let token = self.token();
-        self.writes.insert(token, Write { what: What::Base(ino), since, version: 0 });
+        let version = inode.version;
+        self.writes.insert(token, Write { what: What::Base(ino), since, version });
+        if self.peers.roots.contains_key(&ino) {
+            return self.report(token, inode);
+        }
         self.hold(self.log.newest(), Action::WriteBase { token, inode });
     }
 
@@ -185,7 +189,7 @@ impl Mds {
         }
         let inode = self.get(ino)?;
         let (is_dir, layout) = (inode.is_dir(), inode.layout.clone());
-        let version = inode.backtrace_version;
+        let version = self.nodes.get(&ino).map_or(0, |n| n.placed);
         let token = self.token();
         self.writes.insert(token, Write { what: What::Backtrace(ino), since, version });
         let action = Action::WriteBacktrace { token, ino, is_dir, layout, ancestors };
@@ -212,6 +216,7 @@ impl Mds {
             || self.backtraces.oldest().is_some_and(due)
             || self.writes.values().any(|w| w.since <= upto)
             || !self.write_ops.is_empty()
+            || self.has_transactions()
         {
             return false;
         }
@@ -246,10 +251,11 @@ impl Mds {
             }
             What::Backtrace(ino) => {
                 // It may have moved since.
-                let now = self.nodes.get(&ino).map(|n| n.inode.backtrace_version);
+                let now = self.nodes.get(&ino).map(|n| n.placed);
                 if now == Some(write.version) {
                     self.backtraces.remove(&ino);
                 }
+                self.again.extend(std::mem::take(&mut self.peers.behind_traces));
             }
             What::Base(_) => {}
             What::Tables => {
