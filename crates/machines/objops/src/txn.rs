@@ -226,6 +226,7 @@ mod codec {
     const XOR: u8 = 16;
     const CLONE_BUT_ROWS: u8 = 17;
     const EXPECT: u8 = 18;
+    const CLONE_PARTS: u8 = 19;
 
     /// Hints of writes, as numbers.
     const HINTS: [WriteHint; 3] = [WriteHint::Normal, WriteHint::DontNeed, WriteHint::WillNeed];
@@ -297,6 +298,11 @@ mod codec {
                 out.put_u8(CLONE_BUT_ROWS);
                 from.encode(out, f);
             }
+            Change::CloneParts { from, blocks } => {
+                out.put_u8(CLONE_PARTS);
+                from.encode(out, f);
+                blocks.encode(out, f);
+            }
             Change::CloneRange { from, off, len, to_off } => {
                 out.put_u8(CLONE_RANGE);
                 from.encode(out, f);
@@ -343,6 +349,7 @@ mod codec {
             OMAP_CLEAR => Change::OmapClear,
             CLONE_OF => Change::CloneOf { from: r.get()? },
             CLONE_BUT_ROWS => Change::CloneButRows { from: r.get()? },
+            CLONE_PARTS => Change::CloneParts { from: r.get()?, blocks: r.get()? },
             CLONE_RANGE => Change::CloneRange {
                 from: r.get()?,
                 off: r.get()?,
@@ -439,6 +446,7 @@ mod tests {
             Change::Xor { off: 9, data: bytes(b"xor").into() },
             Change::Expect { attr: bytes(b"_"), value: bytes(b"info") },
             Change::CloneButRows { from: from.clone() },
+            Change::CloneParts { from: from.clone(), blocks: vec![(0, 1), (7, 9)] },
             Change::Zero { off: 1, len: 2 },
             Change::Truncate { size: 3 },
             Change::SetAttrs(vec![row()].into()),

@@ -3,7 +3,7 @@
 
 use crate::error::StoreError;
 use crate::txn::{Change, Op, Transaction};
-use crate::types::{Coll, Key};
+use crate::types::{BLOCK, Coll, Key};
 use crate::window::Window;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -140,6 +140,13 @@ impl<V: View> Checked<'_, V> {
             Change::Zero { off, len } => reach(*off, *len)?,
             Change::Truncate { size } => reach(*size, 0)?,
             Change::CloneOf { from } | Change::CloneButRows { from } => self.need(coll, from)?,
+            Change::CloneParts { from, blocks } => {
+                for (lo, hi) in blocks {
+                    let len = u64::from(hi.saturating_sub(*lo)) * BLOCK;
+                    reach(u64::from(*lo) * BLOCK, len)?;
+                }
+                self.need(coll, from)?;
+            }
             Change::CloneRange { from, off, len, to_off } => {
                 reach(*off, *len)?;
                 reach(*to_off, *len)?;

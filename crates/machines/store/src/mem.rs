@@ -386,6 +386,7 @@ impl State {
         let other = match &change {
             Change::CloneOf { from }
             | Change::CloneButRows { from }
+            | Change::CloneParts { from, .. }
             | Change::CloneRange { from, .. } => self.object(coll, from.clone()).clone(),
             _ => Object::default(),
         };
@@ -398,6 +399,15 @@ impl State {
             Change::CloneOf { .. } => *o = other,
             Change::CloneButRows { .. } => {
                 *o = Object { omap: std::mem::take(&mut o.omap), ..other }
+            }
+            Change::CloneParts { blocks, .. } => {
+                for (lo, hi) in blocks {
+                    let range = u64::from(lo)..u64::from(hi.max(lo));
+                    o.blocks.retain(|b, _| !range.contains(b));
+                    o.blocks.extend(other.blocks.range(range).map(|(b, data)| (*b, data.clone())));
+                }
+                let (omap, blocks) = (std::mem::take(&mut o.omap), std::mem::take(&mut o.blocks));
+                *o = Object { omap, blocks, ..other };
             }
             Change::Xor { off, data } => {
                 let old = o.read(off, data.len()).to_bytes();

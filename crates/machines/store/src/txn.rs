@@ -9,9 +9,9 @@ use smallvec::{SmallVec, smallvec};
 /// handed to the store as they are, and travel between stores as they are.
 ///
 /// What gives an object something (`Touch`, `Write`, `Xor`, `Zero`, `Truncate`, `CloneOf`,
-/// `CloneButRows`, `CloneRange`, `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates it when it
-/// does not exist. All others fail with [`crate::StoreError::NoObject`] then, and the whole
-/// transaction with them.
+/// `CloneButRows`, `CloneParts`, `CloneRange`, `SetAttrs`, `OmapSet`, `OmapHeader`, `Hint`) creates
+/// it when it does not exist. All others fail with [`crate::StoreError::NoObject`] then, and the
+/// whole transaction with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named after what they are; ranges are bytes")]
 pub enum Change {
@@ -38,6 +38,10 @@ pub enum Change {
     /// Gives the object data, attributes, omap header and hint of another one of the collection;
     /// data is shared, not copied. Its omap rows stay as they are.
     CloneButRows { from: Key },
+    /// Gives the object size, attributes, omap header and hint of another one of the collection,
+    /// and data of these ranges of blocks, `[first, end)`; data is shared, not copied. Its other
+    /// data and its omap rows stay as they are: nothing of it may lie behind the new size.
+    CloneParts { from: Key, blocks: Vec<(u32, u32)> },
     /// Makes the range at `to_off` equal to a range of another object of the collection. What that
     /// does not have reads as zeros. Block-aligned parts are shared, not copied.
     CloneRange { from: Key, off: u64, len: u64, to_off: u64 },
@@ -202,6 +206,17 @@ impl Transaction {
     /// See [`Change::CloneButRows`].
     pub fn clone_but_rows(&mut self, coll: Coll, from: &Key, to: &Key) -> &mut Self {
         self.object(coll, to, Change::CloneButRows { from: from.clone() })
+    }
+
+    /// See [`Change::CloneParts`].
+    pub fn clone_parts(
+        &mut self,
+        coll: Coll,
+        from: &Key,
+        to: &Key,
+        blocks: Vec<(u32, u32)>,
+    ) -> &mut Self {
+        self.object(coll, to, Change::CloneParts { from: from.clone(), blocks })
     }
 
     /// See [`Change::Zero`].

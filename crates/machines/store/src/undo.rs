@@ -1,12 +1,13 @@
 //! What a transaction replaces, set aside until it is known that nothing takes it back.
 //!
 //! Data that is set aside is shared, attributes are copied, rows that get other values are moved. A
-//! change, with what undoes it, is one transaction; so is undoing it.
+//! change, with what undoes it, is one transaction; so is undoing it. A write of a few blocks of a
+//! large object sets these blocks aside, not the object: it costs what it writes.
 
 use crate::codec::{Decoded, Put, Take, corrupt};
 use crate::error::StoreError;
 use crate::txn::{Change, Transaction};
-use crate::types::{Coll, Key};
+use crate::types::{BLOCK, Coll, Key};
 use crate::window::RowRange;
 use bytes::Bytes;
 
@@ -21,6 +22,14 @@ pub enum Undo {
     Whole,
     /// All but its rows is aside, and the rows of these names, as far as there were any.
     ButRows(Vec<Bytes>),
+    /// These ranges of its blocks are aside, `[first, end)`, with attributes, size and header, and
+    /// the rows of these names, as far as there were any. Nothing else changed.
+    Parts {
+        /// Of blocks.
+        blocks: Vec<(u32, u32)>,
+        /// Of rows.
+        rows: Vec<Bytes>,
+    },
 }
 
 /// Changes of objects that can be undone.
@@ -96,11 +105,18 @@ impl Undo {
         }
         names.sort_unstable();
         names.dedup();
-        t.clone_but_rows(coll, key, aside);
+        let blocks = blocks_of(changes.iter().filter(|(k, _)| *k == key).map(|(_, c)| *c));
+        match &blocks {
+            Some(blocks) => t.clone_parts(coll, key, aside, blocks.clone()),
+            None => t.clone_but_rows(coll, key, aside),
+        };
         for name in &names {
             t.omap_move(coll, key, one(name), coll, aside);
         }
-        Undo::ButRows(names)
+        match blocks {
+            Some(blocks) => Undo::Parts { blocks, rows: names },
+            None => Undo::ButRows(names),
+        }
     }
 
     /// Gives an object back what was set aside; nothing is aside then. Later changes of it must
@@ -116,12 +132,12 @@ impl Undo {
             }
             Undo::ButRows(names) => {
                 t.clone_but_rows(coll, aside, key);
-                if !names.is_empty() {
-                    t.omap_rm(coll, key, names.clone());
-                    for name in names {
-                        t.omap_move(coll, aside, one(name), coll, key);
-                    }
-                }
+                rows_back(t, coll, key, aside, names);
+                t.remove(coll, aside);
+            }
+            Undo::Parts { blocks, rows } => {
+                t.clone_parts(coll, aside, key, blocks.clone());
+                rows_back(t, coll, key, aside, rows);
                 t.remove(coll, aside);
             }
         }
@@ -143,8 +159,16 @@ impl Undo {
             Undo::Whole => out.u8(1),
             Undo::ButRows(names) => {
                 out.u8(2);
-                out.var(names.len() as u64);
-                names.iter().for_each(|name| out.blob(name));
+                put_names(&mut out, names);
+            }
+            Undo::Parts { blocks, rows } => {
+                out.u8(3);
+                out.var(blocks.len() as u64);
+                for (lo, hi) in blocks {
+                    out.var((*lo).into());
+                    out.var((*hi).into());
+                }
+                put_names(&mut out, rows);
             }
         }
         out.into()
@@ -156,15 +180,77 @@ impl Undo {
         let undo = match r.u8()? {
             0 => Undo::Absent,
             1 => Undo::Whole,
-            2 => {
-                let n = r.count(1)?;
-                Undo::ButRows((0..n).map(|_| r.blob()).collect::<Decoded<_>>()?)
+            2 => Undo::ButRows(names(&mut r)?),
+            3 => {
+                let n = r.count(2)?;
+                let range = |r: &mut Take<'_>| Ok((r.var32()?, r.var32()?));
+                let blocks: Vec<_> = (0..n).map(|_| range(&mut r)).collect::<Decoded<_>>()?;
+                if blocks.iter().any(|(lo, hi)| lo >= hi) {
+                    return Err(corrupt("what undoes a change: a range of blocks"));
+                }
+                Undo::Parts { blocks, rows: names(&mut r)? }
             }
             _ => return Err(corrupt("what undoes a change: its kind")),
         };
         r.end()?;
         Ok(undo)
     }
+}
+
+/// The blocks that changes of an object replace, in order and joined, if they change nothing else
+/// of its data. None if they do: what is cut off, say.
+fn blocks_of<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<Vec<(u32, u32)>> {
+    let mut ranges = Vec::new();
+    for change in changes {
+        let (off, len) = match change {
+            Change::Write { off, data, .. } | Change::Xor { off, data } => (*off, data.len()),
+            Change::Zero { off, len } => (*off, *len),
+            Change::Touch
+            | Change::Expect { .. }
+            | Change::SetAttrs(_)
+            | Change::RmAttr(_)
+            | Change::ClearAttrs
+            | Change::OmapSet(_)
+            | Change::OmapRm(_)
+            | Change::OmapHeader(_)
+            | Change::Hint(_) => continue,
+            _ => return None,
+        };
+        if len > 0 {
+            let first = u32::try_from(off / BLOCK).ok()?;
+            let end = u32::try_from(off.checked_add(len)?.div_ceil(BLOCK)).ok()?;
+            ranges.push((first, end));
+        }
+    }
+    ranges.sort_unstable();
+    let mut joined: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
+    for (lo, hi) in ranges {
+        match joined.last_mut() {
+            Some(last) if lo <= last.1 => last.1 = last.1.max(hi),
+            _ => joined.push((lo, hi)),
+        }
+    }
+    Some(joined)
+}
+
+/// Gives an object back the rows that were moved aside.
+fn rows_back(t: &mut Transaction, coll: Coll, key: &Key, aside: &Key, names: &[Bytes]) {
+    if !names.is_empty() {
+        t.omap_rm(coll, key, names.to_vec());
+        for name in names {
+            t.omap_move(coll, aside, one(name), coll, key);
+        }
+    }
+}
+
+fn put_names(out: &mut Vec<u8>, names: &[Bytes]) {
+    out.var(names.len() as u64);
+    names.iter().for_each(|name| out.blob(name));
+}
+
+fn names(r: &mut Take<'_>) -> Decoded<Vec<Bytes>> {
+    let n = r.count(1)?;
+    (0..n).map(|_| r.blob()).collect()
 }
 
 /// One row.
@@ -180,12 +266,17 @@ mod tests {
     #[test]
     fn what_undoes_reads_back() {
         let names = vec![Bytes::from_static(b"a"), Bytes::new(), Bytes::from_static(&[0, 255])];
-        for undo in [Undo::Absent, Undo::Whole, Undo::ButRows(names), Undo::ButRows(vec![])] {
+        let parts = |rows| Undo::Parts { blocks: vec![(0, 1), (7, 300)], rows };
+        let (some, none) = (parts(names.clone()), parts(vec![]));
+        let of_rows = [Undo::ButRows(names), Undo::ButRows(vec![])];
+        for undo in [Undo::Absent, Undo::Whole, some, none].into_iter().chain(of_rows) {
             let bytes = undo.encode();
             assert_eq!(Undo::decode(&bytes).unwrap(), undo);
             (0..bytes.len()).for_each(|n| assert!(Undo::decode(&bytes.slice(..n)).is_err()));
             assert!(Undo::decode(&[&bytes[..], &[0]].concat().into()).is_err());
         }
-        assert!(Undo::decode(&Bytes::from_static(&[3])).is_err());
+        assert!(Undo::decode(&Bytes::from_static(&[4])).is_err());
+        // A range that ends where it begins.
+        assert!(Undo::decode(&Bytes::from_static(&[3, 1, 5, 5, 0])).is_err());
     }
 }

@@ -33,7 +33,7 @@ async fn exercise(mut medium: SimDisk, seed: u64, rounds: u64, shape: Shape) {
     submit(&disk, &model, collections(&shape)).unwrap();
     for round in 0..rounds {
         let mut done = 0;
-        for _ in 0..40 {
+        for _ in 0..60 {
             let t = transaction(&mut r, &shape);
             if r.chance(20) {
                 disk.prepare(&t).await.unwrap();

@@ -103,6 +103,7 @@ impl Overlay {
             }
             Change::CloneRange { .. } => return Err("a copy of a range"),
             Change::CloneButRows { .. } => return Err("a copy without rows"),
+            Change::CloneParts { .. } => return Err("a copy of parts"),
             Change::Xor { .. } => return Err("a change by XOR"),
             Change::Expect { .. } => return Err("a condition"),
             Change::RmAttr(_)

@@ -46,6 +46,7 @@ pub(super) mod op {
     pub const MERGE: u8 = 23;
     pub const OMAP_MOVE: u8 = 24;
     pub const CLONE_BUT_ROWS: u8 = 25;
+    pub const CLONE_PARTS: u8 = 26;
 }
 
 /// A resolved operation on one object.
@@ -58,6 +59,7 @@ pub(super) enum Resolved<'a> {
     Remove,
     Clone { to: &'a Key, rows: bool },
     Share { lblk: u32, n: u32, to: &'a Key, to_lblk: u32, size: u64 },
+    Parts { to: &'a Key, blocks: &'a [(u32, u32)] },
     SetAttrs(&'a [(Bytes, Bytes)]),
     RmAttr(&'a Bytes),
     ClearAttrs,
@@ -168,6 +170,15 @@ impl<'a, W: Put> RecordWriter<'a, W> {
                 self.out.var((*to_lblk).into());
                 self.out.var(*size);
             }
+            Resolved::Parts { to, blocks } => {
+                head(op::CLONE_PARTS);
+                self.out.blob(to);
+                self.out.var(blocks.len() as u64);
+                for (lo, hi) in *blocks {
+                    self.out.var((*lo).into());
+                    self.out.var((*hi).into());
+                }
+            }
             Resolved::SetAttrs(attrs) => {
                 head(op::SET_ATTRS);
                 self.pairs(attrs);
@@ -249,6 +260,12 @@ impl State {
                 self.families_of(slot)?;
                 self.families_of(to)?;
                 self.clone_object(slot, to, *rows)?;
+            }
+            Resolved::Parts { to, blocks } => {
+                let to = self.slot(coll, to)?;
+                self.families_of(slot)?;
+                self.families_of(to)?;
+                self.clone_parts(slot, to, blocks)?;
             }
             Resolved::Share { lblk, n, to, to_lblk, size } => {
                 let to = self.slot(coll, to)?;

@@ -51,6 +51,10 @@ pub(super) enum Owned {
         to_lblk: u32,
         size: u64,
     },
+    Parts {
+        to: Key,
+        blocks: Vec<(u32, u32)>,
+    },
     SetAttrs(Vec<(Bytes, Bytes)>),
     RmAttr(Bytes),
     ClearAttrs,
@@ -88,6 +92,7 @@ impl Owned {
             Owned::Share { lblk, n, to, to_lblk, size } => {
                 Resolved::Share { lblk: *lblk, n: *n, to, to_lblk: *to_lblk, size: *size }
             }
+            Owned::Parts { to, blocks } => Resolved::Parts { to, blocks },
             Owned::SetAttrs(rows) => Resolved::SetAttrs(rows),
             Owned::RmAttr(name) => Resolved::RmAttr(name),
             Owned::ClearAttrs => Resolved::ClearAttrs,
@@ -105,7 +110,9 @@ impl Owned {
     /// The other object that it is about.
     fn other(&self, coll: Coll) -> Option<(Coll, &Key)> {
         match self {
-            Owned::Clone { to, .. } | Owned::Share { to, .. } => Some((coll, to)),
+            Owned::Clone { to, .. } | Owned::Share { to, .. } | Owned::Parts { to, .. } => {
+                Some((coll, to))
+            }
             Owned::Move { to, to_key } | Owned::OmapMove { to, to_key, .. } => Some((*to, to_key)),
             _ => None,
         }
@@ -128,6 +135,19 @@ impl Owned {
                     return Err(corrupt("log record"));
                 }
                 Owned::Share { lblk, n, to, to_lblk, size }
+            }
+            op::CLONE_PARTS => {
+                let to = copied(r)?;
+                let n = r.count(2)?;
+                let mut blocks = Vec::with_capacity(n);
+                for _ in 0..n {
+                    let (lo, hi) = (r.var32()?, r.var32()?);
+                    if lo > hi {
+                        return Err(corrupt("log record"));
+                    }
+                    blocks.push((lo, hi));
+                }
+                Owned::Parts { to, blocks }
             }
             op::SET_ATTRS => Owned::SetAttrs(pairs(r)?),
             op::RM_ATTR => Owned::RmAttr(copied(r)?),

@@ -763,6 +763,46 @@ impl State {
         Ok(())
     }
 
+    /// Gives `to` the record of `from` and shares these ranges of its blocks; other blocks of `to`
+    /// and its omap rows stay.
+    pub(super) fn clone_parts(
+        &mut self,
+        from: u32,
+        to: u32,
+        blocks: &[(u32, u32)],
+    ) -> Result<(), StoreError> {
+        if from == to {
+            return Ok(());
+        }
+        let omap = self.slots.get(from).onode.as_ref().map_or(0, |o| o.omap);
+        let header = match omap {
+            0 => None,
+            omap => {
+                let key = Self::omap_header_key(omap);
+                self.now(|st| st.row(&key))?
+            }
+        };
+        let mut parts = Vec::new();
+        for (lo, hi) in blocks {
+            parts.extend(self.share(from, *lo, *hi));
+        }
+        for (lo, hi) in blocks {
+            self.punch(to, *lo, *hi);
+        }
+        let Some(source) = &self.slots.get(from).onode else { return Ok(()) };
+        let (size, hint, attrs) = (source.size, source.hint, source.attrs.clone());
+        let o = self.modify(to);
+        (o.size, o.hint, o.attrs) = (size, hint, attrs);
+        parts.into_iter().for_each(|e| o.insert(e));
+        let own_rows = o.omap;
+        match header {
+            Some(header) => self.omap_header(to, Bytes::copy_from_slice(&header)),
+            None if own_rows != 0 => self.layer.put(Self::omap_header_key(own_rows), None),
+            None => (),
+        }
+        Ok(())
+    }
+
     fn copy_omap(&mut self, from: u64, to: u64) -> Result<(), StoreError> {
         let end = Self::omap_end(from);
         let mut at = Some(Self::omap_header_key(from));

@@ -228,7 +228,9 @@ fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
 /// the blocks at both ends in part.
 fn looks_at(change: &Change) -> (Option<&Key>, Option<(u64, u64)>) {
     match change {
-        Change::CloneOf { from } | Change::CloneButRows { from } => (Some(from), None),
+        Change::CloneOf { from }
+        | Change::CloneButRows { from }
+        | Change::CloneParts { from, .. } => (Some(from), None),
         Change::CloneRange { from, len, to_off, .. } => (Some(from), Some((*to_off, *len))),
         Change::Write { off, data, .. } | Change::Xor { off, data } => {
             (None, Some((*off, data.len())))
@@ -289,6 +291,7 @@ fn object_bound(key: &Key, change: &Change, deferred_max: u64) -> u64 {
         }
         Change::RmAttr(name) => name.len() as u64 + 16,
         Change::CloneOf { from } | Change::CloneButRows { from } => named(from),
+        Change::CloneParts { from, blocks } => named(from) + 16 + 10 * blocks.len() as u64,
         Change::Touch
         | Change::Expect { .. }
         | Change::Remove
@@ -325,7 +328,9 @@ fn prefetch(st: &mut State, txn: &Transaction) -> Result<(), StoreError> {
                 let slot = st.slot(*coll, key)?;
                 st.families_of(slot)?;
             }
-            Change::CloneOf { from } | Change::CloneButRows { from } => {
+            Change::CloneOf { from }
+            | Change::CloneButRows { from }
+            | Change::CloneParts { from, .. } => {
                 for key in [from, key] {
                     let slot = st.slot(*coll, key)?;
                     st.families_of(slot)?;
@@ -491,6 +496,9 @@ impl Apply<'_> {
             }
             Change::CloneButRows { from } => {
                 return self.change(coll, from, Resolved::Clone { to: key, rows: false });
+            }
+            Change::CloneParts { from, blocks } => {
+                return self.change(coll, from, Resolved::Parts { to: key, blocks });
             }
             Change::CloneRange { from, off, len, to_off } => {
                 return self.clone_range(coll, from, *off, *len, key, *to_off);

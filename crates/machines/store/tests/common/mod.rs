@@ -214,6 +214,16 @@ pub fn transaction(r: &mut Rng, s: &Shape) -> Transaction {
                 AllocHint { object_size: r.below(1 << 22), write_size: 4096, flags: 3 },
             )),
             38 if r.chance(50) => drop(t.clone_but_rows(c, &k, &key(r, s))),
+            38 if r.chance(30) => {
+                let lo = r.below(20) as u32;
+                let whole = (0, 1 << 20);
+                let some = (lo, lo + 1 + r.below(4) as u32);
+                let blocks = if r.chance(50) { vec![whole] } else { vec![some, (30, 31)] };
+                // Nothing may lie behind the new size.
+                let to = key(r, s);
+                t.truncate(c, &to, 0);
+                t.clone_parts(c, &k, &to, blocks);
+            }
             38 => drop(t.create_collection(c)),
             _ if r.chance(20) => drop(t.remove_collection(c)),
             _ => drop(t.touch(c, &k)),
