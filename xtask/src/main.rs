@@ -52,7 +52,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Write docs/compatibility.md from the code and docs/benchmarks.md from the records in
+    /// Write docs/compatibility.md from the code and the pages of results from the records in
     /// bench/records, or check with --check that they are fresh.
     Docs {
         /// Only this page. `benchmarks` needs no build.

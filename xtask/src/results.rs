@@ -1,5 +1,5 @@
-//! docs/benchmarks.md: written from the records of `bench/records`, so that page and records cannot
-//! tell different things.
+//! The pages of results: written from the records of `bench/records`, so that pages and records
+//! cannot tell different things.
 //!
 //! A record is one run of one command on one machine: the source of its figures, the goals that it
 //! measures, and the rows of one table. Verdicts and ratios are computed here.
@@ -12,8 +12,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// The page, and what it is made from, relative to the checkout.
-const PAGE: &str = "docs/benchmarks.md";
+/// What the pages are made from, relative to the checkout.
 const RECORDS: &str = "bench/records";
 
 /// A page that is longer is a log of experiments; those belong to commits.
@@ -22,20 +21,19 @@ const PAGE_LINES_MAX: usize = 150;
 /// Columns of prose, as `tidy` wants them.
 const COLUMNS_MAX: usize = 100;
 
-/// Sections of the page, in order: the name in records, the heading.
-const SECTIONS: &[(&str, &str)] = &[
-    ("rados", "RADOS"),
-    ("rbd", "RBD"),
-    ("background", "Background work"),
-    ("tenants", "Tenants"),
-    ("failover", "Failover, start and rest"),
-    ("recovery", "Recovery"),
-    ("erasure-coding", "Erasure coding"),
-    ("s3", "S3"),
-    ("file-systems", "File systems"),
-];
+/// A page of results.
+struct Page {
+    /// Where it stands, relative to the checkout.
+    path: &'static str,
+    head: &'static str,
+    /// Its sections, in order: the name in records, the heading.
+    sections: &'static [(&'static str, &'static str)],
+}
 
-const HEAD: &str = "\
+const PAGES: [Page; 2] = [
+    Page {
+        path: "docs/benchmarks.md",
+        head: "\
 # Results
 
 Ratios of two measurements of the same run, on the same machine: the ratios are worth more than any
@@ -43,8 +41,35 @@ figure by itself, and on a shared machine a difference under a quarter in one pa
 latencies and processor time less is better. This page is written by `cargo xtask docs` from
 [bench/records](../bench/records), which also name date and machine; the commit is the one that
 brought the figures into the tree. A stock Ceph is 16.2.15 from Debian's packages, with as many
-daemons on the same disk. The [load study](load-study.md) is a page of its own.
-";
+daemons on the same disk. Erasure coding, S3 and file systems have a
+[page of their own](benchmarks-services.md), and so has the [load study](load-study.md).
+",
+        sections: &[
+            ("rados", "RADOS"),
+            ("rbd", "RBD"),
+            ("background", "Background work"),
+            ("tenants", "Tenants"),
+            ("failover", "Failover, start and rest"),
+            ("recovery", "Recovery"),
+        ],
+    },
+    Page {
+        path: "docs/benchmarks-services.md",
+        head: "\
+# Results: erasure coding, S3 and file systems
+
+Ratios of two measurements of the same run, on the same machine, as on the
+[page for RADOS and RBD](benchmarks.md), which says how to read them. Of latencies, processor time
+and bytes less is better. This page is written by `cargo xtask docs` from
+[bench/records](../bench/records).
+",
+        sections: &[
+            ("erasure-coding", "Erasure coding"),
+            ("s3", "S3"),
+            ("file-systems", "File systems"),
+        ],
+    },
+];
 
 /// A file of `bench/records`.
 #[derive(Deserialize)]
@@ -53,7 +78,7 @@ struct Record {
     /// The name of the file, without `.json`.
     #[serde(skip)]
     name: String,
-    /// One of [`SECTIONS`].
+    /// One of a page's sections.
     section: String,
     /// The commit that brought the figures into the tree.
     commit: String,
@@ -151,7 +176,7 @@ fn short(number: f64) -> String {
 fn parse(name: &str, text: &str) -> Result<Record> {
     let mut record: Record = serde_json::from_str(text)?;
     name.clone_into(&mut record.name);
-    let known = SECTIONS.iter().map(|s| s.0).collect::<Vec<_>>();
+    let known = PAGES.iter().flat_map(|p| p.sections).map(|s| s.0).collect::<Vec<_>>();
     ensure!(
         known.contains(&record.section.as_str()),
         "no section is called `{}`; sections are {}",
@@ -214,10 +239,10 @@ fn load(folder: &Path) -> Result<Vec<Record>> {
         .collect()
 }
 
-/// The page of these records.
-fn page(records: &[Record]) -> String {
-    let mut page = String::from(HEAD);
-    let in_order = || SECTIONS.iter().flat_map(|s| records.iter().filter(|r| r.section == s.0));
+/// The text of a page: what these records say of its sections.
+fn text(of: &Page, records: &[Record]) -> String {
+    let mut page = String::from(of.head);
+    let in_order = || of.sections.iter().flat_map(|s| records.iter().filter(|r| r.section == s.0));
     page.push_str("\n## Goals\n\n| goal | measured | met | record |\n| --- | --- | --- | --- |\n");
     let mut misses = String::new();
     for record in in_order() {
@@ -236,7 +261,7 @@ fn page(records: &[Record]) -> String {
     page.push_str("\n## Misses\n\n");
     page.push_str(if misses.is_empty() { "None.\n" } else { &misses });
     let mut without = Vec::new();
-    for (section, heading) in SECTIONS {
+    for (section, heading) in of.sections {
         let mut of_section = records.iter().filter(|r| r.section == *section).peekable();
         if of_section.peek().is_none() {
             without.push(*heading);
@@ -294,24 +319,26 @@ fn wrapped(mark: &str, text: &str) -> String {
     lines + &line + "\n"
 }
 
-/// Writes the page, or checks it.
+/// Writes the pages, or checks them.
 pub fn results(check: bool) -> Result<()> {
-    let text = page(&load(&root().join(RECORDS))?);
-    let lines = text.lines().count();
-    if lines > PAGE_LINES_MAX {
-        bail!(
-            "{PAGE} would have {lines} lines, and {PAGE_LINES_MAX} fit: drop rows, or records that \
-             a later one replaces, from {RECORDS}"
-        );
-    }
-    let path = root().join(PAGE);
-    if check {
-        if fs::read_to_string(&path).unwrap_or_default() != text {
-            bail!("{PAGE} is not what {RECORDS} says: run `cargo xtask docs`");
+    let records = load(&root().join(RECORDS))?;
+    for page in &PAGES {
+        let (path, text) = (page.path, text(page, &records));
+        let lines = text.lines().count();
+        if lines > PAGE_LINES_MAX {
+            bail!(
+                "{path} would have {lines} lines, and {PAGE_LINES_MAX} fit: drop rows, or records \
+                 that a later one replaces, from {RECORDS}"
+            );
         }
-        return Ok(());
+        let file = root().join(path);
+        if !check {
+            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        } else if fs::read_to_string(&file).unwrap_or_default() != text {
+            bail!("{path} is not what {RECORDS} says: run `cargo xtask docs`");
+        }
     }
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -333,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_page_shows_goals_misses_and_ratios() {
-        let page = page(&[parse("x", RECORD).unwrap()]);
+        let page = text(&PAGES[0], &[parse("x", RECORD).unwrap()]);
         for line in [
             "| CPU: at most 0.125 | 0.1 (QD 1), 0.2 (QD 32) | no | [x](../bench/records/x.json) |",
             "| part: at least 48 % | 48 % | yes | [x](../bench/records/x.json) |",
@@ -347,6 +374,9 @@ mod tests {
         }
         assert_eq!(page.matches("\n* x: ").count(), 1);
         assert!(!page.contains("* RBD: no record."));
+        // A record stands on the page that has its section.
+        let other = text(&PAGES[1], &[parse("x", RECORD).unwrap()]);
+        assert!(!other.contains("x.json") && other.contains("* S3: no record."), "{other}");
     }
 
     #[test]
@@ -397,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_in_the_tree_is_fresh() {
+    fn the_pages_in_the_tree_are_fresh() {
         results(true).unwrap();
     }
 }
