@@ -438,6 +438,30 @@ fn a_delta_is_applied_once_and_to_what_it_was_made_for() {
 }
 
 #[test]
+fn each_part_of_a_change_is_planned_alone() {
+    let mut s = Shards::new(4, 2);
+    let lost = ShardSet::from_iter([0, 3]);
+    assert!(s.apply(&txn(vec![write(0, 64 << 10)])) && s.deltas == 0);
+    assert!(s.apply(&txn(vec![write(5000, 100), write(40_000, 50)])));
+    assert_eq!(s.deltas, 2, "blocks of two stripes");
+    s.check(lost);
+    assert!(s.apply(&txn(vec![write(0, 100), write(4096 + 50, 100)])));
+    assert_eq!(s.deltas, 2, "both change the same parity");
+    s.check(lost);
+    // Without what is in memory of these stripes.
+    s.stripes.clear();
+    assert!(s.apply(&txn(vec![write(0, 100), Change::Zero { off: 20_000, len: 100 }])));
+    assert_eq!(s.deltas, 4);
+    s.check(lost);
+    assert!(s.apply(&txn(vec![Change::Truncate { size: (64 << 10) - 100 }])));
+    assert_eq!(s.deltas, 5, "the end of one shard");
+    s.check(lost);
+    let cut = vec![Change::Truncate { size: 50_000 }, write(5000, 100)];
+    assert!(s.apply(&txn(cut)) && s.deltas == 5);
+    s.check(lost);
+}
+
+#[test]
 fn what_has_no_form_for_shards_is_refused() {
     let layout = Layout::new(2, 1, 4096).unwrap();
     for change in [

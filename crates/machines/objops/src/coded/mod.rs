@@ -30,7 +30,7 @@ use crate::small::SMALL_BYTES;
 use crate::txn::{Mutations, SnapsChange};
 use bytes::Bytes;
 use denc::{BufMut, BytesMut, Decode, DecodeError, Encode, Features, Reader};
-use ec::{Code, Extents, How, Layout, Shard, ShardSet, Sources, Stripe, WritePlan};
+use ec::{Band, Code, Extents, How, Layout, Shard, ShardSet, Sources, Stripe, WritePlan};
 use overlay::{Base, Overlay};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
@@ -44,6 +44,9 @@ pub const SHARD_ATTR: &[u8] = b"@shard";
 /// Attribute of shards that may lead: such a version for each shard that has another than the
 /// object.
 pub const SHARDS_ATTR: &[u8] = b"@shards";
+
+/// Parts of a change that are planned; of more, parity is encoded.
+const PLANNED_MAX: usize = 16;
 
 /// Shard bytes that are encoded at a time.
 const ENCODE_BYTES_MAX: u64 = 1 << 20;
@@ -636,30 +639,44 @@ impl Object {
 }
 
 impl Object {
-    /// See [`Draft::choose`]. Changes that are made of several, that cut bytes off or that make an
-    /// object are seldom, and are encoded.
+    /// See [`Draft::choose`]. Each write, and each range of zeroes, is planned alone. Where two
+    /// change the same part of parity it is encoded, and so is what cuts bytes off and writes
+    /// others, or makes an object: that is seldom.
     fn choose(&mut self, layout: Layout, sources: Sources<'_>) {
-        let o = &self.overlay;
-        let plain = o.exists() && !o.remade() && o.kept() == o.base_size();
-        if !plain || !self.before.exists() || self.before.info.is_empty() {
-            return;
-        }
-        let (mut writes, mut zeroes) = (o.writes(), o.zeroes());
-        let change = match (writes.next(), zeroes.next()) {
-            (Some((offset, data, _)), None) if writes.next().is_none() => {
-                ec::Change::Write { offset, length: data.len() }
-            }
-            (None, Some(r)) if zeroes.next().is_none() && r.end <= o.base_size() => {
-                ec::Change::Zero { offset: r.start, length: r.end - r.start }
-            }
-            _ => return,
-        };
+        let size = self.overlay.base_size();
+        let Some(changes) = self.plain_changes() else { return };
+        let plans = changes.into_iter().map(|c| WritePlan::new(layout, c, size, sources));
         // Without enough shards the reads say so.
-        let Ok(plan) = WritePlan::new(layout, change, o.base_size(), sources) else { return };
-        for band in plan.bands().iter().filter(|b| b.how == How::Delta) {
-            self.bands.remove(band.range.clone());
-            self.deltas.push(Delta { range: band.range.clone(), changed: band.changed });
+        let Ok(plans) = plans.collect::<Result<Vec<_>, _>>() else { return };
+        let bands: Vec<&Band> = plans.iter().flat_map(|p| p.bands()).collect();
+        for (i, band) in bands.iter().enumerate().filter(|(_, b)| b.how == How::Delta) {
+            let apart = |r: &Range<u64>| r.end <= band.range.start || band.range.end <= r.start;
+            if bands.iter().enumerate().all(|(j, other)| i == j || apart(&other.range)) {
+                self.bands.remove(band.range.clone());
+                self.deltas.push(Delta { range: band.range.clone(), changed: band.changed });
+            }
         }
+    }
+
+    /// The changes of an object that stays; `None` if parity is to be encoded.
+    fn plain_changes(&self) -> Option<Vec<ec::Change>> {
+        let o = &self.overlay;
+        let stays = o.exists() && !o.remade() && self.before.exists();
+        if !stays || self.before.info.is_empty() {
+            return None;
+        }
+        let writes =
+            o.writes().map(|(offset, data, _)| ec::Change::Write { offset, length: data.len() });
+        let zeroes =
+            o.zeroes().map(|r| ec::Change::Zero { offset: r.start, length: r.end - r.start });
+        let mut all: Vec<ec::Change> = writes.chain(zeroes).collect();
+        if o.kept() < o.base_size() {
+            let cut_only = all.is_empty() && o.size() == o.kept();
+            return cut_only.then(|| vec![ec::Change::Truncate { size: o.kept() }]);
+        }
+        let inside = o.zeroes().all(|r| r.end <= o.base_size());
+        all.truncate(PLANNED_MAX + 1);
+        (inside && all.len() <= PLANNED_MAX).then_some(all)
     }
 }
 
