@@ -42,11 +42,11 @@ enum Command {
     /// background work beside no other load, `study` what clients keep beside background work
     /// under each scheduler and profile (docs/load-study.md), `turns` what sets profiles apart when
     /// they take turns beside the same work; `s3` drives Ceph's gateway and ours on a stock Ceph
-    /// and on Siphon, `fs` metadata servers. Further arguments go to the scripts in bench/
-    /// (`--help` lists them).
+    /// and on Siphon, `fs` metadata servers; `space` measures the space that erasure-coded pools
+    /// take. Further arguments go to the scripts in bench/ (`--help` lists them).
     Bench {
         /// Which one.
-        #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "turns", "study", "s3", "fs"])]
+        #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "turns", "study", "s3", "fs", "space"])]
         which: String,
         /// Arguments of the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -231,6 +231,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "study" => &["bench/study"],
         "s3" => &["bench/s3.py"],
         "fs" => &["bench/fs.py"],
+        "space" => &["bench/space.py"],
         _ => &["bench/peer.py"],
     };
     run("siphon beside ceph", Command::new("/usr/bin/python3").args(script).args(args))
