@@ -191,4 +191,4 @@ def test_recovery_does_not_overrun_a_disk(disks):
     for name, daemon in d.procs.daemons.items():
         if name.startswith("osd."):
             assert daemon.stop(timeout=60) == 0, name
-            assert "no problems" in siphon("store", "fsck", "--deep", daemon.directory / name / "block")
+            assert "no problems" in siphon("store", "fsck", "--deep", daemon.directory / name / "block", timeout=600)
