@@ -1,6 +1,6 @@
 //! `auth`: entities, their keys and their caps.
 
-use super::{Answer, Entry, Read, Write, flagged, read, write};
+use super::frame::{Answer, Entry, Read, Write, flagged, read, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::state::Change;
 use ::auth::caps::{MdsCap, MgrCap, MonCap, OsdCap};

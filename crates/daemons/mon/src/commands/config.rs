@@ -1,6 +1,6 @@
 //! `ceph config ...`: the central configuration.
 
-use super::{Answer, Entry, Read, Write, read, write};
+use super::frame::{Answer, Entry, Read, Write, read, write};
 use crate::command::{Refusal, Reply};
 use crate::config_db::{for_entity, split_key, whose};
 use crate::state::{Change, ClusterState, ConfigLogEntry};

@@ -1,6 +1,6 @@
 //! `config-key`: small values that daemons and tools keep with the monitors.
 
-use super::{Answer, Entry, Read, Write, flagged, read, write};
+use super::frame::{Answer, Entry, Read, Write, flagged, read, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::state::Change;
 use bytes::Bytes;

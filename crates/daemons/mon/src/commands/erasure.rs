@@ -1,7 +1,7 @@
 //! Erasure codes: profiles, rules for them, and what a pool takes from a profile.
 
+use super::frame::{Answer, Entry, Read, Write, read, write};
 use super::osd_crush_edit::edit;
-use super::{Answer, Entry, Read, Write, read, write};
 use crate::command::{Refusal, Reply};
 use crate::osd_state::OsdMapExt;
 use crate::state::{ClusterState, Pending};

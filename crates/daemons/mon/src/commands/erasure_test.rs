@@ -32,7 +32,7 @@ fn cluster(hosts: i32, serving: bool) -> Bench {
     b
 }
 
-fn set(b: &mut Bench, name: &str, words: &[&str]) -> super::Answer {
+fn set(b: &mut Bench, name: &str, words: &[&str]) -> super::frame::Answer {
     b.run(json!({"prefix": "osd erasure-code-profile set", "name": name, "profile": words}))
 }
 
@@ -40,7 +40,7 @@ fn get(b: &mut Bench, name: &str) -> Value {
     b.json(json!({"prefix": "osd erasure-code-profile get", "name": name}))
 }
 
-fn create(b: &mut Bench, pool: &str, profile: &str) -> super::Answer {
+fn create(b: &mut Bench, pool: &str, profile: &str) -> super::frame::Answer {
     b.run(json!({
         "prefix": "osd pool create", "pool": pool, "pg_num": 8, "pgp_num": 8,
         "pool_type": "erasure", "erasure_code_profile": profile,

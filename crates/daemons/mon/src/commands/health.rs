@@ -1,6 +1,6 @@
 //! Health: the checks that the monitor makes itself, those that the manager sent, and mutes.
 
-use super::{Answer, ClockSkew, Entry, Env, Read, Write, read, short_float, write};
+use super::frame::{Answer, ClockSkew, Entry, Env, Read, Write, read, short_float, write};
 use crate::command::{Format, Refusal, Reply};
 use crate::osd_state::OsdMapExt;
 use crate::state::{Change, ClusterState, Mute};

@@ -1,6 +1,6 @@
 //! The cluster log.
 
-use super::{Answer, Entry, Read, Write, read, write};
+use super::frame::{Answer, Entry, Read, Write, read, write};
 use crate::command::{Format, Refusal, Reply};
 use crate::state::Change;
 use serde_json::Value;

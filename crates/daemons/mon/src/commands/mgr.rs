@@ -1,8 +1,8 @@
 //! `mgr`: the manager map.
 
+use super::frame::{Answer, Entry, Read, Write, read, write};
 use super::mon::{count, named};
 use super::osd_crush::json_only;
-use super::{Answer, Entry, Read, Write, read, write};
 use crate::command::Refusal;
 use crate::command::Reply;
 use crate::mgr_map;

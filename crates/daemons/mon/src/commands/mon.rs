@@ -1,7 +1,7 @@
 //! `mon`, and what is about the cluster as a whole.
 
+use super::frame::{Answer, ClockSkew, Entry, Read, Write, flagged, read, unsupported, write};
 use super::osd_crush::json_only;
-use super::{Answer, ClockSkew, Entry, Read, Write, flagged, read, unsupported, write};
 use crate::command::{Command, Format, Refusal, Reply, flags};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! `move ...`: data moves as a job.
 
-use super::{Answer, Entry, Env, Read, Write, osd_id, read, write};
+use super::frame::{Answer, Entry, Env, Read, Write, osd_id, read, write};
 use crate::command::{Args, Refusal, Reply};
 use crate::moves::{self, Known};
 use crate::state::ClusterState;

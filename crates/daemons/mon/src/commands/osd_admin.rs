@@ -1,6 +1,8 @@
 //! `osd`: life and death of OSDs, the blocklist.
 
-use super::{Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, unsupported, write};
+use super::frame::{
+    Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, unsupported, write,
+};
 use crate::command::{Refusal, Reply, flags};
 use crate::osd_state as rules;
 use crate::osd_state::OsdMapExt;
@@ -488,7 +490,7 @@ fn blocklist(c: &mut Write<'_>) -> Answer {
         // An incremental map cannot move the end of an entry, as in Ceph: the first one holds.
         let holds = refused(c.pending.osd_before(), range).get(&addr).copied();
         refused_mut(c.pending.osd_mut(), range).entry(addr).or_insert(holds.unwrap_or(expires));
-        let shown = super::osd_crush_edit::short_float(seconds);
+        let shown = super::frame::short_float(seconds);
         let bare = show_addr(&addr);
         return Ok(Reply::status(format!("blocklisting {bare} until {expires} ({shown} sec)")));
     }

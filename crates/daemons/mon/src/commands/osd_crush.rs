@@ -1,6 +1,6 @@
 //! `osd crush`: what shows the map.
 
-use super::{Answer, Entry, Read, flagged, osd_id, read};
+use super::frame::{Answer, Entry, Read, flagged, osd_id, read};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::osd_state::OsdMapExt;
 use crush::CrushMap;

@@ -1,7 +1,7 @@
 //! `osd crush`: what changes the map. Every command works on a copy, which takes the map's place
 //! only when the whole command succeeded and the result is a map that a cluster can use.
 
-use super::{Answer, Entry, Write, flagged, osd_id, write};
+use super::frame::{Answer, Entry, Write, flagged, osd_id, short_float, write};
 use crate::command::{Args, Refusal, Reply, flags};
 use crate::osd_state::OsdMapExt;
 use crate::state::Pending;
@@ -324,23 +324,6 @@ fn location(args: &Args) -> Result<Loc, Refusal> {
 fn show(loc: &Loc) -> String {
     let inner: Vec<String> = loc.iter().map(|(k, v)| format!("{k}={v}")).collect();
     format!("{{{}}}", inner.join(","))
-}
-
-/// A number as C++ streams print it: six significant digits, no trailing zeros.
-pub fn short_float(v: f64) -> String {
-    if v == 0.0 || !v.is_finite() {
-        return if v == 0.0 { "0".into() } else { v.to_string() };
-    }
-    let magnitude = v.abs().log10().floor() as i32;
-    if !(-5..6).contains(&magnitude) {
-        return format!("{v:e}");
-    }
-    let text = format!("{v:.*}", usize::try_from(5 - magnitude).unwrap_or(0));
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
 }
 
 fn weight(args: &Args) -> Result<(u32, String), Refusal> {

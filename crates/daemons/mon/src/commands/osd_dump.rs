@@ -1,8 +1,8 @@
 //! `osd`: what shows the map and its OSDs.
 
+use super::frame::{Answer, Entry, Read, osd_arg, read};
 use super::mon::{count, named};
 use super::osd_crush::json_only;
-use super::{Answer, Entry, Read, osd_arg, read};
 use crate::command::{Refusal, Reply};
 use crate::osd_state::OsdMapExt;
 use serde_json::{Map, Value, json};
@@ -179,7 +179,7 @@ pub fn summary_text(map: &OsdMap, now: Utime, prefix: &str, epoch: bool) -> Stri
 }
 
 fn last_stat_seq(c: &Read<'_>) -> Answer {
-    let osd = super::osd_arg(c.args, "id")?;
+    let osd = super::frame::osd_arg(c.args, "id")?;
     let digest = c.env.stats.digest.as_ref();
     let seq = digest.and_then(|d| d.osd_seqs.get(&osd)).copied().unwrap_or(0);
     Ok(c.format().reply(|| json!({"seq": seq}), || format!("{seq}\n")))
@@ -370,7 +370,7 @@ fn utilization(c: &Read<'_>) -> Answer {
         || {
             json!({
                 "utilization": {
-                    "average_pgs": super::osd_crush_edit::short_float(mean).parse::<f64>().unwrap_or(mean),
+                    "average_pgs": super::frame::short_float(mean).parse::<f64>().unwrap_or(mean),
                     "deviation": deviation,
                     "min_osd": min.0.0,
                     "min_osd_pgs": min.1,
@@ -382,14 +382,14 @@ fn utilization(c: &Read<'_>) -> Answer {
         || {
             format!(
                 "avg {}\nstddev {}\nmin osd.{} with {} pgs ({} * mean)\nmax osd.{} with {} pgs ({} * mean)\n",
-                super::osd_crush_edit::short_float(mean),
-                super::osd_crush_edit::short_float(deviation),
+                super::frame::short_float(mean),
+                super::frame::short_float(deviation),
                 min.0,
                 min.1,
-                super::osd_crush_edit::short_float(min.1 as f64 / mean.max(f64::MIN_POSITIVE)),
+                super::frame::short_float(min.1 as f64 / mean.max(f64::MIN_POSITIVE)),
                 max.0,
                 max.1,
-                super::osd_crush_edit::short_float(max.1 as f64 / mean.max(f64::MIN_POSITIVE))
+                super::frame::short_float(max.1 as f64 / mean.max(f64::MIN_POSITIVE))
             )
         },
     ))

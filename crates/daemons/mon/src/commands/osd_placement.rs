@@ -1,6 +1,6 @@
 //! Where objects are: `osd map`, temporary and hand-made placements.
 
-use super::{Answer, Entry, Read, Write, osd_id, read, write};
+use super::frame::{Answer, Entry, Read, Write, osd_id, read, write};
 use crate::command::{Refusal, Reply};
 use crate::osd_state::{self as rules, OsdMapExt};
 use serde_json::json;

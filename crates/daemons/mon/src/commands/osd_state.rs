@@ -1,6 +1,6 @@
 //! `osd`: in, out, up, down, flags, weights.
 
-use super::{Answer, Entry, Write, flagged, osd_arg, osd_id, write};
+use super::frame::{Answer, Entry, Write, flagged, osd_arg, osd_id, write};
 use crate::command::{Refusal, Reply, flags};
 use crate::osd_state as rules;
 use crate::osd_state::OsdMapExt;
@@ -242,7 +242,7 @@ fn reweight(c: &mut Write<'_>) -> Answer {
         return Err(missing(osd));
     }
     rules::set_weight(c.pending, osd, fixed(w));
-    let shown = super::osd_crush_edit::short_float(w);
+    let shown = super::frame::short_float(w);
     Ok(Reply::status(format!("reweighted osd.{osd} to {shown} ({:x})", fixed(w))))
 }
 
@@ -272,7 +272,7 @@ fn primary_affinity(c: &mut Write<'_>) -> Answer {
         return Err(missing(osd));
     }
     rules::set_primary_affinity(c.pending, osd, fixed(w));
-    let shown = super::osd_crush_edit::short_float(w);
+    let shown = super::frame::short_float(w);
     Ok(Reply::status(format!("set osd.{osd} primary-affinity to {shown} ({})", fixed(w))))
 }
 
@@ -386,7 +386,7 @@ fn ratio(c: &mut Write<'_>) -> Answer {
         "osd set-backfillfull-ratio" => map.backfillfull_ratio = n as f32,
         _ => map.nearfull_ratio = n as f32,
     }
-    Ok(Reply::status(format!("{prefix} {}", super::osd_crush_edit::short_float(n))))
+    Ok(Reply::status(format!("{prefix} {}", super::frame::short_float(n))))
 }
 
 fn min_compat_client(c: &mut Write<'_>) -> Answer {

@@ -1,7 +1,8 @@
 //! `osd pool`: creation, removal, names, snapshots, applications. The rules are shared with the
 //! pool operations that librados sends as messages.
 
-use super::{Answer, Entry, Read, Write, erasure, flagged, read, unsupported, write};
+use super::erasure;
+use super::frame::{Answer, Entry, Read, Write, flagged, read, unsupported, write};
 use crate::command::{Format, Refusal, Reply, flags};
 use crate::osd_state::OsdMapExt;
 use crate::state::Pending;

@@ -1,7 +1,8 @@
 //! `osd pool get|set` and quotas.
 
+use super::erasure;
+use super::frame::{Answer, Entry, Read, Write, read, write};
 use super::pool::{by_name, change, check_pg_num, check_rule, min_size_for};
-use super::{Answer, Entry, Read, Write, erasure, read, write};
 use crate::command::{Refusal, Reply};
 use serde_json::{Map, Value, json};
 use types::errno::Errno;

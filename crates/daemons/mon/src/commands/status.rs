@@ -1,6 +1,7 @@
 //! `ceph -s`, `ceph df`, `ceph pg map` and `ceph report`: the cluster at a glance.
 
-use super::{Answer, Entry, Read, health, read};
+use super::frame::{Answer, Entry, Read, read};
+use super::health;
 use crate::command::{Format, Refusal, Reply};
 use crate::osd_state::OsdMapExt;
 use pgmap::df::PoolRow;

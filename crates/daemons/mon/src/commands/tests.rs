@@ -1,10 +1,14 @@
 use super::*;
 use crate::command::{Signature, Word};
 use crate::mkfs::{MkfsArgs, initial_state};
+use crate::state::{ClusterState, Pending};
 use ::auth::{CryptoKey, Keyring};
 use serde_json::json;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{EntityAddrVec, PgId};
+use std::rc::Rc;
+use types::errno::Errno;
+use types::{EntityAddr, EntityAddrVec, PgId, Utime};
 
 #[test]
 fn every_signature_is_well_formed() {
@@ -375,7 +379,7 @@ fn every_reading_command_answers_in_every_format() {
 
 #[test]
 fn numbers_look_like_the_stock_monitors() {
-    use super::osd_crush_edit::short_float;
+    use super::frame::short_float;
     for (v, text) in
         [(1.0, "1"), (0.5, "0.5"), (0.25, "0.25"), (123456.0, "123456"), (0.85, "0.85"), (0.0, "0")]
     {

@@ -1,7 +1,7 @@
 //! `fs authorize`: a client's capabilities for paths of a file system.
 
 use super::super::auth::{entity, keyring, valid};
-use super::super::{Answer, Write};
+use super::super::frame::{Answer, Write};
 use crate::command::{Format, Refusal};
 use crate::state::Change;
 use ::auth::{CryptoKey, EntityAuth};

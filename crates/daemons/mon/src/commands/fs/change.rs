@@ -1,7 +1,7 @@
 //! File systems: creation, removal, pools, mirroring.
 
-use super::super::{Answer, Write};
-use super::{finish, named};
+use super::super::frame::{Answer, Write};
+use super::find::{finish, named};
 use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use crate::state::Pending;

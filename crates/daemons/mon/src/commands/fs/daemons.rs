@@ -1,9 +1,9 @@
 //! Metadata servers: what they told about themselves, and taking ranks from them.
 
+use super::super::frame::{Answer, Read, Write};
 use super::super::mon::{count, named as with_name};
 use super::super::osd_crush::json_only;
-use super::super::{Answer, Read, Write};
-use super::{daemon, finish, role, truth};
+use super::find::{daemon, finish, role, truth};
 use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! What is shown of file systems.
 
+use super::super::frame::{Answer, Read};
 use super::super::osd_crush::json_only;
-use super::super::{Answer, Read};
-use super::named;
+use super::find::named;
 use crate::command::{Format, Refusal, Reply};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

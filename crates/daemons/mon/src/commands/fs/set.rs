@@ -1,7 +1,7 @@
 //! Settings of file systems.
 
-use super::super::{Answer, Write};
-use super::{finish, named, truth};
+use super::super::frame::{Answer, Write};
+use super::find::{finish, named, truth};
 use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use types::errno::Errno;
