@@ -1,4 +1,5 @@
 """What operators see of recovery, and what they can do about it."""
+import errno
 import json
 import os
 import shutil
@@ -263,3 +264,55 @@ def test_forced_recovery_goes_first(procs):
     until(lambda s: all(x == ["active", "clean"] for x in s.values()), "all are clean again")
     assert force("force-recovery", waits) == (0, f"pg {waits} doesn't require recovery;")
     assert mgr.mgr_command(json.dumps({"prefix": "osd pool force-backfill", "who": ["nothing"]}), b"")[0] == -2
+
+
+def test_a_lost_pg_is_made_anew(procs):
+    """All copies of a group are gone; an operator gives its data up. What is found of it later does not come back."""
+    pg = Pg(procs, "given-up")
+    io, pgid = pg.io, pg.pgid
+    third = next(o for o in range(3) if o not in (pg.first, pg.second))
+    for i in range(20):
+        io.write_full(f"old-{i}", b"gone")
+
+    def force(pgid=pgid, **more):
+        code, _, text = pg.c.admin.mon_command(json.dumps({"prefix": "osd force-create-pg", "pgid": pgid, **more}), b"")
+        return code, text
+
+    sure = {"yes_i_really_mean_it": True}
+    pool = pgid.split(".")[0]
+    assert force()[0] == -errno.EPERM
+    assert force("nonsense", **sure)[0] == -errno.EINVAL
+    assert force(f"{pool}.7", **sure) == (-errno.ENOENT, f"pg {pool}.7 should not exist")
+    assert force("999.0")[0] == -errno.ENOENT
+
+    for osd in (third, pg.first, pg.second):
+        pg.stop(osd)
+    for osd in (pg.first, pg.second):
+        pg.c.command(prefix="osd out", ids=[str(osd)])
+        pg.c.command(prefix="osd lost", id=osd, yes_i_really_mean_it=True)
+    waiting = io.aio_write_full("waited", b"there")
+
+    def is_creating():
+        pools = pg.command(prefix="osd dump")["pools"]
+        return "creating" in next(p["flags_names"] for p in pools if p["pool_name"] == "given-up")
+
+    assert force(**sure) == (0, f"pg {pgid} now creating, ok")
+    assert force(**sure) == (0, f"pg {pgid} already creating")
+    assert is_creating(), "no OSD is there to make it"
+    pg.start(third)
+    waiting.wait_for_complete_and_cb()
+    assert waiting.get_return_value() == 0
+    pg.until(lambda s: s["acting"] == [third] and "active" in s["state"], "active on the third")
+    eventually(lambda: not is_creating(), what="the group made")
+    with pytest.raises(rados.ObjectNotFound):
+        io.read("old-1")
+
+    for osd in (pg.first, pg.second):
+        pg.start(osd)
+        pg.c.command(prefix="osd in", ids=[str(osd)])
+    pg.until(lambda s: s["state"] == "active+clean" and len(s["acting"]) == 2, "active+clean")
+    assert {o.key for o in io.list_objects()} == {"waited"}
+    assert io.read("waited") == b"there"
+    for i in range(20):
+        with pytest.raises(rados.ObjectNotFound):
+            io.read(f"old-{i}")

@@ -74,7 +74,9 @@ pub fn steps(map: &OsdMap, digest: &Digest, conf: &Config) -> Vec<(PoolId, Step)
         let there = p.pg_num_target == p.pg_num
             && p.pg_num_pending == p.pg_num
             && p.pgp_num_target == p.pgp_num;
-        if there || !map.osds().filter(|o| map.is_up(*o)).all(told) {
+        // As in Ceph: PGs that are being made have their number first.
+        let creating = p.has_flag(types::pool::flag::CREATING);
+        if there || creating || !map.osds().filter(|o| map.is_up(*o)).all(told) {
             continue;
         }
         if p.pg_num_target > p.pg_num {

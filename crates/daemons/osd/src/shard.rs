@@ -50,6 +50,8 @@ pub(crate) enum ShardMsg {
     Scrub { pgs: Vec<PgId>, deep: bool, repair: bool },
     /// An operator wants PGs recovered or filled before others, or takes that back.
     ForceRecovery { pgs: Vec<PgId>, backfill: bool, on: bool },
+    /// Lost PGs are to be made anew, each as of the first epoch from one on in which an OSD acts.
+    ForceCreate(Vec<(PgId, Epoch)>),
     /// The manager's answer to demand.
     Shares(QosShares),
     /// The manager may have lost what it was told.
@@ -201,6 +203,7 @@ impl Shard {
             }
             ShardMsg::Scrub { pgs, deep, repair } => core.want_scrub(pgs, deep, repair),
             ShardMsg::ForceRecovery { pgs, backfill, on } => core.force_recovery(pgs, backfill, on),
+            ShardMsg::ForceCreate(pgs) => core.force_create(pgs),
             ShardMsg::Shares(shares) => {
                 core.with_queue(|q| q.take_shares(shares, Instant::now()));
                 core.dispatch();

@@ -110,6 +110,6 @@ registry! {
     MonGetMap, MonGetOsdMap, MonGetVersion, MonGetVersionReply, MonGlobalId, MonHealthChecks,
     MonMapMsg, MonRoute, MonSubscribe, MonSubscribeAck, OsdAlive, OsdBackoff, OsdBeacon, OsdBoot,
     OsdFailure, OsdForceRecovery, OsdFull, OsdMapMsg, OsdMarkMeDead, OsdMarkMeDown, OsdOp, OsdOpReply,
-    OsdPgCreated, OsdPgTemp, OsdPing, OsdScrub, OsdStatsReport, PeerMessage, Ping, PoolOp, PoolOpReply,
+    OsdPgCreate, OsdPgCreated, OsdPgTemp, OsdPing, OsdScrub, OsdStatsReport, PeerMessage, Ping, PoolOp, PoolOpReply,
     QosDemand, QosShares, RaftMessage, RemoveSnaps, ServiceMapMsg, Statfs, StatfsReply, WatchNotify,
 }

@@ -118,6 +118,15 @@ message! {
         pgid: PgId,
     }
 
+    /// Placement groups that are to be made anew, because all their copies are lost (Ceph:
+    /// `messages/MOSDPGCreate2.h`, `MOSDPGCreate2`, version 1).
+    OsdPgCreate = 120, "pg_create2", version 1, compat 1 {
+        /// Map epoch of the sender.
+        epoch: Epoch,
+        /// The groups: since which epoch they are to be made, and when that was asked for.
+        pgs: BTreeMap<SpgId, (Epoch, Utime)>,
+    }
+
     /// How full the sender is, as state bits of the OSD map (Ceph: `MOSDFull`).
     OsdFull = 75, "osd_full", version 1, compat 1 {
         /// Version header.

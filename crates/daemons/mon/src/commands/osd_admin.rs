@@ -1,8 +1,6 @@
 //! `osd`: life and death of OSDs, the blocklist.
 
-use super::frame::{
-    Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, unsupported, write,
-};
+use super::frame::{Answer, Entry, Read, Write, flagged, osd_arg, osd_id, read, write};
 use crate::command::{Refusal, Reply, flags};
 use crate::osd_state as rules;
 use crate::osd_state::OsdMapExt;
@@ -108,16 +106,7 @@ pub(super) static COMMANDS: &[Entry] = &[
         write("osd blacklist clear", "See osd blocklist.", "osd", "rw", blocklist_clear),
         flags::DEPRECATED,
     ),
-    unsupported(
-        "osd force-create-pg name=pgid,type=CephPgid name=yes_i_really_mean_it,type=CephBool,req=false",
-        "Create a group anew, empty.",
-        "osd",
-        "rw",
-        NO_FORCE,
-    ),
 ];
-
-const NO_FORCE: &str = "groups cannot be created anew yet";
 
 fn uuid(text: &str) -> Result<Fsid, Refusal> {
     text.parse().map_err(|_| Refusal::invalid(format!("invalid uuid value '{text}'")))

@@ -3,9 +3,11 @@
 use super::frame::{Answer, Entry, Read, Write, osd_id, read, write};
 use crate::command::{Refusal, Reply};
 use crate::osd_state::{self as rules, OsdMapExt};
+use crate::state::Change;
 use serde_json::json;
 use types::errno::Errno;
 use types::osdmap::RuleWeights;
+use types::pool::flag;
 use types::{OsdId, OsdMap, PgId, PgPool, Release};
 
 pub(super) static COMMANDS: &[Entry] = &[
@@ -72,6 +74,13 @@ pub(super) static COMMANDS: &[Entry] = &[
         "osd",
         "rw",
         rm_upmap_primary_all,
+    ),
+    write(
+        "osd force-create-pg name=pgid,type=CephPgid name=yes_i_really_mean_it,type=CephBool,req=false",
+        "Make a group anew, empty, when all its copies are lost.",
+        "osd",
+        "rw",
+        force_create,
     ),
     write("pg repeer name=pgid,type=CephPgid", "Make a group peer anew.", "osd", "rw", repeer),
 ];
@@ -160,6 +169,37 @@ fn osds(c: &Write<'_>, map: &OsdMap) -> Result<Vec<OsdId>, Refusal> {
             }
         })
         .collect()
+}
+
+/// Gives up what a PG held. The OSDs that act now make it anew; the pool counts as being created
+/// until one of them serves it, so that `pg_num` stays meanwhile.
+fn force_create(c: &mut Write<'_>) -> Answer {
+    let pg = pgid(c.args.req("pgid"))?;
+    let known = c.pending.osd().pools.get(&pg.pool).is_some_and(|p| pg.seed < p.pg_num);
+    if !known {
+        return Err(Refusal::new(Errno::ENOENT, format!("pg {pg} should not exist")));
+    }
+    if !c.args.flag("yes_i_really_mean_it") {
+        return Err(Refusal::new(
+            Errno::EPERM,
+            "all copies of the PG must be lost: its data is given up for good, and the PG begins \
+             anew, empty. Pass --yes-i-really-mean-it to proceed.",
+        ));
+    }
+    if c.pending.state().is_creating(pg) {
+        // OSDs that were to make it may be gone by now.
+        if c.pending.state().is_recreating(pg) {
+            let epoch = c.pending.osd_before().epoch;
+            c.pending.put(Change::ForceCreate(vec![pg], epoch));
+        }
+        return Ok(Reply::status(format!("pg {pg} already creating")));
+    }
+    let epoch = c.pending.osd_before().epoch;
+    c.pending.put(Change::ForceCreate(vec![pg], epoch));
+    if let Some(pool) = c.pending.osd_mut().pools.get_mut(&pg.pool) {
+        pool.flags |= flag::CREATING;
+    }
+    Ok(Reply::status(format!("pg {pg} now creating, ok")))
 }
 
 fn pg_temp(c: &mut Write<'_>) -> Answer {

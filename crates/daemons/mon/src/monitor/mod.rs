@@ -11,6 +11,7 @@ mod auth_server;
 mod clean;
 mod commands;
 mod dispatch;
+mod force_create;
 mod log_watch;
 mod mds_messages;
 mod mgr_commands;

@@ -329,11 +329,7 @@ impl Inner {
             return;
         }
         self.change_and_forget(|p| {
-            if p.state()
-                .creating
-                .get(&m.pgid.pool)
-                .is_some_and(|seeds| seeds.contains(&m.pgid.seed))
-            {
+            if p.state().is_creating(m.pgid) {
                 note_created(p, vec![m.pgid]);
             }
         });
@@ -354,12 +350,14 @@ impl Inner {
     }
 }
 
-/// Notes that PGs exist. A pool is being created until all its first PGs exist.
+/// Notes that PGs exist. A pool is being created until all its first PGs exist, and all that are
+/// made anew.
 pub(super) fn note_created(p: &mut Pending, pgs: Vec<PgId>) {
     let pools: std::collections::BTreeSet<_> = pgs.iter().map(|pg| pg.pool).collect();
     p.put(Change::PgsCreated(pgs));
     for pool in pools {
         if !p.state().creating.contains_key(&pool)
+            && !p.state().recreating.contains_key(&pool)
             && let Some(pool) = p.osd_mut().pools.get_mut(&pool)
         {
             pool.flags &= !types::pool::flag::CREATING;

@@ -63,7 +63,8 @@ impl Inner {
                 self.links.learn(&info.name, &info.public_addrs);
             }
         }
-        let new_config = after.config != before.config || after.osd != before.osd;
+        let new_osd_map = after.osd != before.osd;
+        let new_config = after.config != before.config || new_osd_map;
         if after.config != before.config {
             self.read_configuration();
             self.apply_auth_settings();
@@ -79,6 +80,9 @@ impl Inner {
                 }
                 self.publish_to(&state, &s, &what);
             }
+        }
+        if new_osd_map {
+            self.tell_of_lost_pgs();
         }
     }
 

@@ -80,6 +80,7 @@ impl Inner {
             self.sessions.borrow_mut().retain(|_, s| !s.conn.is_down());
             self.waiting.borrow_mut().requests.retain(|_, p| !p.session.conn.is_down());
             self.look_around();
+            self.tell_of_lost_pgs();
             self.ops.trim(super::now(), super::admin::history_limits(&self.conf.borrow()));
             if self.leads() {
                 self.tick().await;

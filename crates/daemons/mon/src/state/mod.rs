@@ -18,6 +18,7 @@
 //! | `mute/CODE` | muted health checks |
 //! | `meta/KIND/NAME` | what daemons told about themselves |
 //! | `creating/POOL` | groups of a new pool that no OSD has confirmed |
+//! | `recreating/POOL` | lost groups that are to be made anew, and since which epoch |
 //! | `removedsnaps/POOL` | removed snapshots that clients manage |
 //! | `executed/SEQ` | requests of clients that were executed, with their answers |
 //! | `counters` | versions and the global id limit |
@@ -47,7 +48,9 @@ use denc::{Decode, Encode, Features};
 use placement::movement::Job;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use types::{FsMap, IntervalSet, MgrMap, MonMap, OsdId, PoolId, ServiceMap, SnapId, Utime};
+use types::{
+    Epoch, FsMap, IntervalSet, MgrMap, MonMap, OsdId, PgId, PoolId, ServiceMap, SnapId, Utime,
+};
 
 /// How many records of configuration history are kept.
 const CONFIG_HISTORY_MAX: usize = 500;
@@ -93,6 +96,8 @@ pub struct ClusterState {
     pub mds_metadata: Arc<BTreeMap<u64, Metadata>>,
     /// By pool: the seeds of groups that no OSD has confirmed yet.
     pub creating: Arc<BTreeMap<PoolId, BTreeSet<u32>>>,
+    /// By pool: the seeds of lost groups that are to be made anew, and since which epoch.
+    pub recreating: Arc<BTreeMap<PoolId, BTreeMap<u32, Epoch>>>,
     /// By pool: every snapshot that was ever removed. The OSD map forgets them once they are
     /// purged, but a client may ask again.
     pub removed_snaps: Arc<BTreeMap<PoolId, IntervalSet>>,
@@ -216,9 +221,13 @@ impl ClusterState {
                     RowWriter(rows).put("creating/", &pool.0.to_be_bytes(), &seeds);
                     creating.insert(pool, seeds);
                 }
+                let recreating = Arc::make_mut(&mut self.recreating);
                 for pool in gone {
                     if creating.remove(&pool).is_some() {
                         RowWriter(rows).del("creating/", &pool.0.to_be_bytes());
+                    }
+                    if recreating.remove(&pool).is_some() {
+                        RowWriter(rows).del("recreating/", &pool.0.to_be_bytes());
                     }
                 }
             }
@@ -327,24 +336,56 @@ impl ClusterState {
                 w.set("meta/mds/", &gid.to_be_bytes(), &metadata);
                 set(&mut self.mds_metadata, gid, metadata);
             }
-            Change::PgsCreated(pgs) => {
-                let creating = Arc::make_mut(&mut self.creating);
+            Change::PgsCreated(pgs) => self.pgs_created(&pgs, rows),
+            Change::ForceCreate(pgs, epoch) => {
+                let recreating = Arc::make_mut(&mut self.recreating);
                 for pg in pgs {
-                    let Some(seeds) = creating.get_mut(&pg.pool) else { continue };
-                    if !seeds.remove(&pg.seed) {
-                        continue;
-                    }
-                    let name = pg.pool.0.to_be_bytes();
-                    if seeds.is_empty() {
-                        w.del("creating/", &name);
-                        creating.remove(&pg.pool);
-                    } else {
-                        w.put("creating/", &name, seeds);
-                    }
+                    let seeds = recreating.entry(pg.pool).or_default();
+                    seeds.insert(pg.seed, epoch);
+                    w.put("recreating/", &pg.pool.0.to_be_bytes(), seeds);
                 }
             }
         }
         Ok(())
+    }
+
+    /// PGs exist: nothing waits for them.
+    fn pgs_created(&mut self, pgs: &[PgId], rows: &mut Vec<Row>) {
+        let mut w = RowWriter(rows);
+        let creating = Arc::make_mut(&mut self.creating);
+        let recreating = Arc::make_mut(&mut self.recreating);
+        for pg in pgs {
+            let name = pg.pool.0.to_be_bytes();
+            if let Some(seeds) = creating.get_mut(&pg.pool).filter(|s| s.contains(&pg.seed)) {
+                seeds.remove(&pg.seed);
+                if seeds.is_empty() {
+                    w.del("creating/", &name);
+                    creating.remove(&pg.pool);
+                } else {
+                    w.put("creating/", &name, seeds);
+                }
+            }
+            if let Some(seeds) = recreating.get_mut(&pg.pool).filter(|s| s.contains_key(&pg.seed)) {
+                seeds.remove(&pg.seed);
+                if seeds.is_empty() {
+                    w.del("recreating/", &name);
+                    recreating.remove(&pg.pool);
+                } else {
+                    w.put("recreating/", &name, seeds);
+                }
+            }
+        }
+    }
+
+    /// Whether a PG waits to be made, for the first time or anew.
+    pub fn is_creating(&self, pg: PgId) -> bool {
+        self.creating.get(&pg.pool).is_some_and(|seeds| seeds.contains(&pg.seed))
+            || self.is_recreating(pg)
+    }
+
+    /// Whether a lost PG waits to be made anew.
+    pub fn is_recreating(&self, pg: PgId) -> bool {
+        self.recreating.get(&pg.pool).is_some_and(|seeds| seeds.contains_key(&pg.seed))
     }
 
     /// Whether a snapshot that clients manage was removed before.
@@ -433,6 +474,10 @@ impl ClusterState {
                 "creating/" => {
                     let pool = PoolId(number(prefix) as i64);
                     Arc::make_mut(&mut s.creating).insert(pool, Decode::from_bytes(v)?);
+                }
+                "recreating/" => {
+                    let pool = PoolId(number(prefix) as i64);
+                    Arc::make_mut(&mut s.recreating).insert(pool, Decode::from_bytes(v)?);
                 }
                 "removedsnaps/" => {
                     let pool = PoolId(number(prefix) as i64);

@@ -69,6 +69,7 @@ enum Step {
     Kv(u8, bool),
     Log(u8),
     Created(u8),
+    Lost(u8, u32),
     Trim(u32),
     TrimLog(u64),
     Request(u8, u8),
@@ -100,7 +101,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (n.clone(), any::<bool>()).prop_map(|(a, b)| Step::Config(a, b)),
         1 => (n.clone(), any::<bool>()).prop_map(|(a, b)| Step::Kv(a, b)),
         1 => n.clone().prop_map(Step::Log),
-        1 => n.prop_map(Step::Created),
+        1 => n.clone().prop_map(Step::Created),
+        1 => (n, 0u32..5).prop_map(|(a, b)| Step::Lost(a, b)),
         1 => (0u32..200).prop_map(Step::Trim),
         1 => (0u64..20).prop_map(Step::TrimLog),
         2 => (0u8..3, any::<u8>()).prop_map(|(client, tid)| Step::Request(client, tid)),
@@ -218,6 +220,11 @@ fn take(p: &mut Pending, step: &Step) {
                 p.put(Change::PgsCreated(vec![PgId::new(id, 0), PgId::new(id, 3)]));
             }
         }
+        Step::Lost(n, seed) => {
+            if let Some(id) = pool(p, n) {
+                p.put(Change::ForceCreate(vec![PgId::new(id, seed)], Epoch(1)));
+            }
+        }
         Step::Trim(e) => p.put(Change::TrimOsdMaps(Epoch(e))),
         Step::TrimLog(first) => p.put(Change::TrimLog(first)),
         Step::Request(client, tid) => {
@@ -273,6 +280,7 @@ fn same(a: &ClusterState, b: &ClusterState) {
     assert_eq!((&a.config, a.config_version), (&b.config, b.config_version));
     assert_eq!((&a.kv, a.kv_version), (&b.kv, b.kv_version));
     assert_eq!((&a.creating, &a.removed_snaps), (&b.creating, &b.removed_snaps));
+    assert_eq!(a.recreating, b.recreating);
     assert!(a.log.next() == b.log.next() && a.log.iter().eq(b.log.iter()));
     assert_eq!((&a.monmap, a.rescued, a.global_id_max), (&b.monmap, b.rescued, b.global_id_max));
     assert_eq!(

@@ -69,6 +69,9 @@ pub enum Change {
     Executed(Box<Execution>),
     /// A movement job; `None` forgets it.
     Move(u64, Option<Box<Job>>),
+    /// Placement groups that lost all copies are to be made anew by the OSDs that act in this
+    /// epoch, or in the first one after it in which any does.
+    ForceCreate(Vec<PgId>, Epoch),
 }
 
 /// A muted health check (Ceph: `health_mute_t`).
@@ -163,4 +166,5 @@ changes! {
     20 Executed(execution);
     21 MdsMetadata(gid, metadata);
     22 Move(id, job);
+    23 ForceCreate(pgs, epoch);
 }

@@ -3,7 +3,7 @@
 //! Its parts, each with its own fields: [`maps`], [`pgs`], [`admit`], [`backlog`], [`health`] here,
 //! and [`crate::rooms`], [`crate::reservations`], [`crate::jobs`] beside it. What joins them is in
 //! `requests` (from a message to the scheduler), `scheduling` (from the scheduler to execution) and
-//! `groups` (maps, peers, and the copies of PGs that follow).
+//! `groups` (maps, peers, and the copies of PGs that follow; lost ones in `recreate`).
 
 pub(crate) mod admit;
 pub(crate) mod backlog;
@@ -11,6 +11,7 @@ mod groups;
 pub(crate) mod health;
 pub(crate) mod maps;
 pub(crate) mod pgs;
+mod recreate;
 pub(crate) mod requests;
 pub(crate) mod scheduling;
 
@@ -51,6 +52,8 @@ pub trait MonLink {
     fn want_pg_temp(&self, pgid: PgId, acting: Vec<OsdId>);
     /// Fetch maps up to this epoch.
     fn want_map(&self, epoch: Epoch);
+    /// A PG that monitors had made anew is served.
+    fn pg_created(&self, _pgid: PgId) {}
     /// Write a line to the cluster log.
     fn cluster_log(&self, _prio: LogPriority, _text: String) {}
 }

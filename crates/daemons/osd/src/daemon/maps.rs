@@ -8,13 +8,15 @@ use crate::shard::ShardMsg;
 use crate::superblock;
 use bytes::Bytes;
 use denc::Decode;
-use messages::{BootSuperblock, MgrMapMsg, OsdBoot, OsdMapMsg, Paxos, Payload};
+use messages::{BootSuperblock, MgrMapMsg, OsdBoot, OsdMapMsg, OsdPgCreate, Paxos, Payload};
 use msgr::Message;
 use pg::MapView;
 use std::rc::Rc;
 use store::Transaction;
 use types::osdmap::OsdMapError;
-use types::{EntityAddrVec, Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental, features};
+use types::{
+    EntityAddrVec, Epoch, LogPriority, MgrMap, OsdMap, OsdMapIncremental, SpgId, Utime, features,
+};
 
 impl Daemon {
     pub(super) fn ask_for_maps(&self) {
@@ -27,6 +29,15 @@ impl Daemon {
             OsdMapMsg::TYPE => match OsdMapMsg::decode(&message) {
                 Ok(m) => self.maps(m),
                 Err(e) => tracing::error!("maps from a monitor cannot be read: {e}"),
+            },
+            OsdPgCreate::TYPE => match OsdPgCreate::decode(&message) {
+                Ok(m) if self.life.booted.get() => {
+                    let since = |(id, (epoch, _)): (&SpgId, &(Epoch, Utime))| (id.pgid, *epoch);
+                    self.shard.send(ShardMsg::ForceCreate(m.pgs.iter().map(since).collect()));
+                }
+                // The monitors ask again.
+                Ok(_) => {}
+                Err(e) => tracing::error!("PGs to be made anew cannot be read: {e}"),
             },
             MgrMapMsg::TYPE => {
                 match MgrMapMsg::decode(&message).map(|m| MgrMap::from_bytes(&m.map.0)) {

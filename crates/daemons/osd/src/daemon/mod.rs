@@ -36,7 +36,7 @@ use client::{MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
 use daemon_frame::Frame;
 use daemon_frame::commands::AnswerParts;
-use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgTemp, Paxos};
+use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgCreated, OsdPgTemp, Paxos};
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use pg::MapView;
 use pings::Pings;
@@ -182,6 +182,10 @@ impl MonLink for Link {
     fn want_pg_temp(&self, pgid: PgId, acting: Vec<OsdId>) {
         self.wishes.borrow_mut().pg_temp.insert(pgid, acting.clone());
         self.send_pg_temp([(pgid, acting)].into());
+    }
+
+    fn pg_created(&self, pgid: PgId) {
+        self.mon.send_payload(&OsdPgCreated { paxos: Paxos(self.epoch.get().0.into()), pgid });
     }
 
     fn want_map(&self, epoch: Epoch) {
