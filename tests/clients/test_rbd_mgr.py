@@ -214,17 +214,109 @@ def test_trash_purge_schedules(rbd):
     assert json.loads(rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "list", rbd.pool + "/")) == {}
     rbd.cluster.fails("ceph", "rbd", "trash", "purge", "schedule", "add", rbd.pool + "/", "1w", errno=22, text="Invalid interval")
     rbd.cluster.fails("ceph", "rbd", "trash", "purge", "schedule", "list", "nosuchpool/", errno=22, text="Invalid level spec")
-    rbd.cluster.fails("ceph", "rbd", "mirror", "snapshot", "schedule", "list", errno=95)
 
 
-def test_trash_is_purged_on_schedule(rbd):
+def test_mirror_snapshot_schedules(rbd):
+    """Levels, names, errors and what is stored. That they act is tested with the trash, in the same minute."""
+    schedule = ("mirror", "snapshot", "schedule")
+    raw = lambda what, level="": json.loads(rbd.cluster.ceph("rbd", *schedule, what, level))
+    fails = lambda level, text: rbd.cluster.fails("ceph", "rbd", *schedule, "add", level, "1d", errno=22, text=text)
+    ours = lambda found: {k: v for k, v in found.items() if v["name"].startswith(rbd.pool)}
+    rbd("mirror", "pool", "enable", rbd.pool, "image")
+    rbd("namespace", "create", rbd.pool + "/ns")
+    for image in ("img", "other"):
+        rbd("create", image, "--size", "4M")
+    fails(rbd.pool + "/ns/", "namespace ns is not in mirror image mode")
+    fails(rbd.pool + "/nons/", "namespace nons does not exist")
+    fails(rbd.pool + "/none", "image none does not exist")
+    fails(rbd.pool + "/other", "image other does not exist")
+    fails("nosuchpool/", "pool nosuchpool does not exist")
+    fails(rbd.pool + "/a/b/c", "failed to parse")
+    rbd("mirror", "image", "enable", "img", "snapshot")
+    rbd(*schedule, "add", "--pool", rbd.pool, "1d", "14:00")
+    rbd(*schedule, "add", "--pool", rbd.pool, "--image", "img", "3h")
+    assert rbd.json(*schedule, "ls", "--pool", rbd.pool) == [{"interval": "1d", "start_time": "14:00:00"}]
+    assert rbd.json(*schedule, "ls", "--pool", rbd.pool, "--image", "img") == [{"interval": "3h", "start_time": ""}]
+    listed = ours(raw("list"))
+    pool, image = sorted(listed)
+    assert image == f"{pool}//" + rbd.json("info", "img")["id"]
+    assert listed[image] == {"name": rbd.pool + "/img", "schedule": [{"interval": "3h", "start_time": None}]}
+    assert sorted(rbd.cluster.run("rados", "-p", rbd.pool, "listomapkeys", "rbd_mirror_snapshot_schedule").stdout.decode().split()) == [pool, image]
+    (planned,) = raw("status", rbd.pool + "/")["scheduled_images"]
+    assert set(planned) == {"schedule_time", "image"} and planned["image"] == rbd.pool + "/img"
+    assert "img" in rbd(*schedule, "status", "--pool", rbd.pool)
+    rbd(*schedule, "rm", "--pool", rbd.pool, "--image", "img", "3h")
+    assert list(ours(raw("list"))) == [pool]
+    rbd(*schedule, "rm", "--pool", rbd.pool)
+    assert ours(raw("list")) == {} and raw("status", rbd.pool + "/") == {"scheduled_images": []}
+
+
+def test_schedules_act(rbd):
+    """At the full minute the trash is emptied, and mirrored images get snapshots: by the client that has one open, or by
+    the manager."""
+    librbd = pytest.importorskip("rbd")
     rbd("create", "old", "--size", "1M")
     rbd("create", "kept", "--size", "1M")
     rbd("trash", "mv", "old")
     rbd("trash", "mv", "kept", "--expires-at", "2 days")
-    rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "add", rbd.pool + "/", "1m")
-    until(lambda: [i["name"] for i in rbd.json("trash", "ls")] == ["kept"], 150)
-    rbd.cluster.ceph("rbd", "trash", "purge", "schedule", "remove", rbd.pool + "/")
+    rbd("mirror", "pool", "enable", rbd.pool, "image")
+    rbd("mirror", "pool", "peer", "add", rbd.pool, "client.peer@there")
+    images = ("closed", "open", "plain", "demoted")
+    for image in images:
+        rbd("create", image, "--size", "16M", *(PLAIN if image == "plain" else ()))
+        rbd("mirror", "image", "enable", image, "snapshot")
+    with library(rbd.cluster, rbd.pool) as (_, io):
+        def mirrored(name):
+            with librbd.Image(io, name, read_only=True) as image:
+                snaps = [(s, image.snap_get_mirror_namespace(s["id"])) for s in image.list_snaps()
+                         if s["namespace"] == librbd.RBD_SNAP_NAMESPACE_TYPE_MIRROR]
+                return [(s["id"], s["name"], m) for s, m in snaps]
+
+        for name in ("closed", "open"):
+            with librbd.Image(io, name) as image:
+                image.write(b"first" * 100, 0)
+                image.metadata_set("key", "value")
+                image.create_snap("users")
+                image.write(b"second" * 100, 4 << 20)
+        for _ in range(2):
+            rbd("mirror", "image", "snapshot", "closed")
+        rbd("mirror", "image", "demote", "demoted")
+        before = {name: mirrored(name) for name in images}
+        with librbd.Image(io, "open") as image:
+            image.write(b"third" * 100, 8 << 20)
+            assert image.is_exclusive_lock_owner()
+            for what in (("trash", "purge"), ("mirror", "snapshot")):
+                rbd.cluster.ceph("rbd", *what, "schedule", "add", rbd.pool + "/", "1m")
+            until(lambda: [i["name"] for i in rbd.json("trash", "ls")] == ["kept"], 150)
+            news = lambda name: [s for s in mirrored(name) if s not in before[name]]
+            until(lambda: all(any(m["complete"] for *_, m in news(name)) for name in images if name != "demoted"), 150)
+            for what in (("trash", "purge"), ("mirror", "snapshot")):
+                rbd.cluster.ceph("rbd", *what, "schedule", "remove", rbd.pool + "/")
+            assert image.is_exclusive_lock_owner(), "the client keeps the lock"
+            image.write(b"fourth" * 100, 12 << 20)
+        assert mirrored("demoted") == before["demoted"]
+        (peer,) = librbd.RBD().mirror_peer_list(io)
+        for name in ("closed", "open", "plain"):
+            snap, label, mirror = news(name)[0]
+            assert label.startswith(".mirror.primary.") and mirror["mirror_peer_uuids"] == [peer["uuid"]]
+            assert mirror["state"] == librbd.RBD_SNAP_MIRROR_STATE_PRIMARY
+            # What the peer's daemon reads of the image: byte for byte what librbd wrote, as nothing changed since.
+            state = lambda s: io.read(f"rbd_mirror_snapshot.{rbd.json('info', name)['id']}.{s}.0", 1 << 20)
+            assert state(snap) == state(before[name][{"closed": 1}.get(name, 0)][0]) or name == "open"
+            assert name.encode() in state(snap)
+        # Of more than three for a peer the third goes.
+        assert [s for s, *_ in mirrored("closed")][:2] == [s for s, *_ in before["closed"]][:2]
+        assert before["closed"][2] not in mirrored("closed") and len(mirrored("closed")) == 3
+        for name in ("closed", "open"):
+            rbd("object-map", "check", name, "--no-progress")
+            assert "invalid" not in str(rbd.json("info", name)["flags"])
+            first = before[name][0][1]
+            changed = rbd.json("diff", "--whole-object", name)
+            assert {e["offset"] for e in changed} >= {0, 4 << 20}, (first, changed)
+        with librbd.Image(io, "closed") as image:
+            image.write(b"fifth" * 100, 8 << 20)
+            image.set_snap_by_id(news("closed")[0][0])
+            assert image.read(8 << 20, 5) == bytes(5) and image.read(4 << 20, 6) == b"second"
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 //! Commands about block devices (Ceph: module `rbd_support`).
 
 use super::{Answer, Entry, Run, unsupported};
-use crate::rbd::perf::Kind;
+use crate::rbd::perf;
 use crate::rbd::schedule::{Interval, Level, StartTime};
+use crate::rbd::schedules::Kind;
 use crate::rbd::spec::{ImageSpec, PoolKey, pool_key};
 use crate::rbd::task::Action;
 use crate::rbd::{DEFAULT_POOL, RbdSupport};
@@ -39,20 +40,19 @@ const fn ask(
 }
 
 const MIGRATION: &str = "tasks for migrations are not there; use 'rbd migration'";
-const MIRROR: &str = "snapshots of mirrored images are not made on schedule";
 
 pub(super) const COMMANDS: &[Entry] = &[
     ask(
         "rbd perf image stats name=pool_spec,type=CephString,req=false name=sort_by,type=CephChoices,strings=write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency,req=false",
         "Retrieve current RBD IO performance stats",
         "r",
-        |a| Box::pin(perf(a, Kind::Stats)),
+        |a| Box::pin(image_perf(a, perf::Kind::Stats)),
     ),
     ask(
         "rbd perf image counters name=pool_spec,type=CephString,req=false name=sort_by,type=CephChoices,strings=write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency,req=false",
         "Retrieve current RBD IO performance counters",
         "r",
-        |a| Box::pin(perf(a, Kind::Counters)),
+        |a| Box::pin(image_perf(a, perf::Kind::Counters)),
     ),
     ask(
         "rbd task add flatten name=image_spec,type=CephString",
@@ -106,49 +106,49 @@ pub(super) const COMMANDS: &[Entry] = &[
         "rbd trash purge schedule add name=level_spec,type=CephString name=interval,type=CephString name=start_time,type=CephString,req=false",
         "Add rbd trash purge schedule",
         "w",
-        |a| Box::pin(schedule_add(a)),
+        |a| Box::pin(schedule_add(a, Kind::TrashPurge)),
     ),
     ask(
         "rbd trash purge schedule remove name=level_spec,type=CephString name=interval,type=CephString,req=false name=start_time,type=CephString,req=false",
         "Remove rbd trash purge schedule",
         "w",
-        |a| Box::pin(schedule_remove(a)),
+        |a| Box::pin(schedule_remove(a, Kind::TrashPurge)),
     ),
     ask(
         "rbd trash purge schedule list name=level_spec,type=CephString,req=false",
         "List rbd trash purge schedule",
         "r",
-        |a| Box::pin(schedule_list(a)),
+        |a| Box::pin(schedule_list(a, Kind::TrashPurge)),
     ),
     ask(
         "rbd trash purge schedule status name=level_spec,type=CephString,req=false",
         "Show rbd trash purge schedule status",
         "r",
-        |a| Box::pin(schedule_status(a)),
+        |a| Box::pin(schedule_status(a, Kind::TrashPurge)),
     ),
-    unsupported(
+    ask(
         "rbd mirror snapshot schedule add name=level_spec,type=CephString name=interval,type=CephString name=start_time,type=CephString,req=false",
         "Add rbd mirror snapshot schedule",
-        "mgr",
-        MIRROR,
+        "w",
+        |a| Box::pin(schedule_add(a, Kind::MirrorSnapshot)),
     ),
-    unsupported(
+    ask(
         "rbd mirror snapshot schedule remove name=level_spec,type=CephString name=interval,type=CephString,req=false name=start_time,type=CephString,req=false",
         "Remove rbd mirror snapshot schedule",
-        "mgr",
-        MIRROR,
+        "w",
+        |a| Box::pin(schedule_remove(a, Kind::MirrorSnapshot)),
     ),
-    unsupported(
+    ask(
         "rbd mirror snapshot schedule list name=level_spec,type=CephString,req=false",
         "List rbd mirror snapshot schedule",
-        "mgr",
-        MIRROR,
+        "r",
+        |a| Box::pin(schedule_list(a, Kind::MirrorSnapshot)),
     ),
-    unsupported(
+    ask(
         "rbd mirror snapshot schedule status name=level_spec,type=CephString,req=false",
         "Show rbd mirror snapshot schedule status",
-        "mgr",
-        MIRROR,
+        "r",
+        |a| Box::pin(schedule_status(a, Kind::MirrorSnapshot)),
     ),
 ];
 
@@ -164,9 +164,9 @@ impl Ask {
     }
 
     /// The level that the command names.
-    async fn level(&self) -> Result<Level, Refusal> {
+    async fn level(&self, kind: Kind) -> Result<Level, Refusal> {
         self.rbd.ready().await?;
-        self.rbd.level(self.args.str("level_spec").unwrap_or("")).await
+        self.rbd.level(kind, self.args.str("level_spec").unwrap_or("")).await
     }
 }
 
@@ -175,7 +175,7 @@ fn indented(value: &Value) -> Answer {
     Ok(Reply::data(Format::JsonPretty.json(value)))
 }
 
-async fn perf(a: Ask, kind: Kind) -> Answer {
+async fn image_perf(a: Ask, kind: perf::Kind) -> Answer {
     let key = pool_key(a.args.str("pool_spec").unwrap_or(""))?;
     match &key {
         PoolKey::All => a.authorize("", "")?,
@@ -234,30 +234,30 @@ fn item(a: &Ask) -> Result<Option<(Interval, Option<StartTime>)>, Refusal> {
     Ok(Some((interval, start)))
 }
 
-async fn schedule_add(a: Ask) -> Answer {
-    let level = a.level().await?;
+async fn schedule_add(a: Ask, kind: Kind) -> Answer {
+    let level = a.level(kind).await?;
     let (interval, start) = item(&a)?.ok_or_else(|| Refusal::invalid("Invalid interval ()"))?;
-    let schedule = a.rbd.schedules.borrow_mut().add(&level, interval, start).clone();
-    a.rbd.save_schedule(&level, Some(schedule)).await?;
-    a.rbd.plan(true).await;
+    let schedule = a.rbd.schedules(kind).borrow_mut().add(&level, interval, start).clone();
+    a.rbd.save_schedule(kind, &level, Some(schedule)).await?;
+    a.rbd.plan(kind, true).await;
     Ok(Reply::empty())
 }
 
-async fn schedule_remove(a: Ask) -> Answer {
-    let level = a.level().await?;
+async fn schedule_remove(a: Ask, kind: Kind) -> Answer {
+    let level = a.level(kind).await?;
     let item = item(&a)?;
-    let left = a.rbd.schedules.borrow_mut().remove(&level, item).cloned();
-    a.rbd.save_schedule(&level, left).await?;
-    a.rbd.plan(true).await;
+    let left = a.rbd.schedules(kind).borrow_mut().remove(&level, item).cloned();
+    a.rbd.save_schedule(kind, &level, left).await?;
+    a.rbd.plan(kind, true).await;
     Ok(Reply::empty())
 }
 
-async fn schedule_list(a: Ask) -> Answer {
-    let level = a.level().await?;
-    indented(&a.rbd.schedule_list(&level)?)
+async fn schedule_list(a: Ask, kind: Kind) -> Answer {
+    let level = a.level(kind).await?;
+    indented(&a.rbd.schedule_list(kind, &level).await?)
 }
 
-async fn schedule_status(a: Ask) -> Answer {
-    let level = a.level().await?;
-    indented(&a.rbd.schedule_status(&level)?)
+async fn schedule_status(a: Ask, kind: Kind) -> Answer {
+    let level = a.level(kind).await?;
+    indented(&a.rbd.schedule_status(kind, &level).await?)
 }

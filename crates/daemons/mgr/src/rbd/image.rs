@@ -38,7 +38,7 @@ const ORDERS: std::ops::RangeInclusive<u8> = 12..=26;
 /// `RBD_FLAG_FAST_DIFF_INVALID`.
 const FAST_DIFF_INVALID: u64 = 2;
 /// `RBD_FLAG_OBJECT_MAP_INVALID` and that.
-const MAPS_INVALID: u64 = 1 | FAST_DIFF_INVALID;
+pub(super) const MAPS_INVALID: u64 = 1 | FAST_DIFF_INVALID;
 /// Entries of a page of a listing.
 const PAGE: u64 = 1024;
 /// How long clients with the image open have to hear of a change, in seconds.
@@ -47,16 +47,16 @@ const NOTIFY_TIMEOUT: u32 = 10;
 const ZEROS: [u8; 4096] = [0; 4096];
 
 /// The exclusive lock of an image (librbd's `RBD_LOCK_NAME`).
-const LOCK: &str = "rbd_lock";
+pub(super) const LOCK: &str = "rbd_lock";
 /// How long a task waits for a client that flattens. The task is tried again later, and the client
 /// goes on meanwhile.
-const OWNER_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const OWNER_PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked whether the client has done so.
-const OWNER_LOOK: Duration = Duration::from_millis(500);
+pub(super) const OWNER_LOOK: Duration = Duration::from_millis(500);
 /// `NOTIFY_OP_FLATTEN` (`librbd/WatchNotifyTypes.h`, 16.2).
 const NOTIFY_FLATTEN: u32 = 6;
 /// Version of `NotifyMessage` there.
-const NOTIFY_VERSION: u8 = 7;
+pub(super) const NOTIFY_VERSION: u8 = 7;
 
 const DIRECTORY: &str = "rbd_directory";
 const TRASH: &str = "rbd_trash";
@@ -88,7 +88,7 @@ fn is_absent(e: &ClientError) -> bool {
     e.errno() == Errno::ENOENT
 }
 
-fn or_absent<T>(
+pub(super) fn or_absent<T>(
     r: std::result::Result<T, ClientError>,
 ) -> std::result::Result<Option<T>, ClientError> {
     match r {
@@ -98,11 +98,11 @@ fn or_absent<T>(
     }
 }
 
-fn text(b: &[u8]) -> String {
+pub(super) fn text(b: &[u8]) -> String {
     String::from_utf8_lossy(b).into_owned()
 }
 
-async fn get<T: Decode>(
+pub(super) async fn get<T: Decode>(
     ctx: &IoCtx,
     object: &str,
     method: &str,
@@ -112,7 +112,7 @@ async fn get<T: Decode>(
     Ok(T::from_bytes(&out)?)
 }
 
-async fn set(
+pub(super) async fn set(
     ctx: &IoCtx,
     object: &str,
     method: &str,
@@ -216,15 +216,15 @@ pub async fn trash(
 
 /// What an image's header says.
 pub struct Image {
-    ctx: IoCtx,
-    id: String,
-    header: String,
-    data: IoCtx,
+    pub(super) ctx: IoCtx,
+    pub(super) id: String,
+    pub(super) header: String,
+    pub(super) data: IoCtx,
     prefix: String,
     order: u8,
     size: u64,
-    features: u64,
-    snaps: Vec<SnapId>,
+    pub(super) features: u64,
+    pub(super) snaps: Vec<SnapId>,
     /// Whether objects hold consecutive ranges of the image.
     plain: bool,
     parent: ParentImageSpec,
@@ -296,6 +296,14 @@ impl Image {
         Ok(get(&self.ctx, &self.header, "parent_overlap_get", snap).await?)
     }
 
+    /// The object map of a snapshot, or of the image itself.
+    pub(super) fn object_map(&self, snap: Option<SnapId>) -> String {
+        match snap {
+            Some(snap) => format!("rbd_object_map.{}.{:016x}", self.id, snap.0),
+            None => format!("rbd_object_map.{}", self.id),
+        }
+    }
+
     fn object(&self, number: u64) -> String {
         format!("{}.{number:016x}", self.prefix)
     }
@@ -331,7 +339,7 @@ impl Image {
     }
 
     /// Whether a client that lives holds the exclusive lock.
-    async fn has_owner(&self) -> Result<bool> {
+    pub(super) async fn has_owner(&self) -> Result<bool> {
         if self.features & features::EXCLUSIVE_LOCK == 0 {
             return Ok(false);
         }
@@ -372,7 +380,7 @@ impl Image {
         Err(ImageError::Later("the client that holds the image's lock has not flattened it".into()))
     }
 
-    fn refuse(&self, bits: u64, what: &str) -> Result<()> {
+    pub(super) fn refuse(&self, bits: u64, what: &str) -> Result<()> {
         if self.features & bits == 0 {
             return Ok(());
         }
@@ -383,11 +391,11 @@ impl Image {
 
     /// Clients that have the image open read its header again (librbd takes an empty notification
     /// for that).
-    async fn notify(&self) -> Result<()> {
+    pub(super) async fn notify(&self) -> Result<()> {
         self.tell_watchers(Bytes::new()).await
     }
 
-    async fn tell_watchers(&self, message: Bytes) -> Result<()> {
+    pub(super) async fn tell_watchers(&self, message: Bytes) -> Result<()> {
         let input = (1u32, NOTIFY_TIMEOUT, message).to_bytes(Features::ALL);
         let op = Operation::new().op(Op::with_input(
             OpCode::NOTIFY,
@@ -453,7 +461,7 @@ impl Image {
                 return Ok(());
             }
             let Some(parent) = Image::open(&ctx, &id).await? else { return Ok(()) };
-            parent.remove_snapshot(snap).await?;
+            parent.remove_snapshot(snap, false).await?;
             if parent.snaps != [snap] {
                 return Ok(());
             }
@@ -472,11 +480,9 @@ impl Image {
 
     /// Removes a snapshot that has no clones (Ceph: `SnapshotRemoveRequest`). The header goes
     /// first: what is left behind if the manager dies then takes space, but misleads no client.
-    async fn remove_snapshot(&self, snap: SnapId) -> Result<()> {
-        let map_of = |snap: Option<SnapId>| match snap {
-            Some(snap) => format!("rbd_object_map.{}.{:016x}", self.id, snap.0),
-            None => format!("rbd_object_map.{}", self.id),
-        };
+    /// With `locked`, the caller holds the exclusive lock, and with it the object maps.
+    pub(super) async fn remove_snapshot(&self, snap: SnapId, locked: bool) -> Result<()> {
+        let map_of = |snap| self.object_map(snap);
         let has_map = self.features & features::OBJECT_MAP != 0;
         if has_map && self.features & features::FAST_DIFF != 0 {
             // What changed up to this snapshot has changed since the one before it. Maps of an
@@ -485,7 +491,7 @@ impl Image {
             let flags_of = next.unwrap_or(SnapId::NOSNAP);
             let invalid = (FAST_DIFF_INVALID, FAST_DIFF_INVALID, flags_of);
             let mut merged = false;
-            if !self.is_open().await? {
+            if locked || !self.is_open().await? {
                 let exec = async |object: &str, method: &str, input: &[u8], writes| {
                     self.ctx.exec(object, "rbd", method, input, writes).await
                 };

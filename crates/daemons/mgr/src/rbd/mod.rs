@@ -1,25 +1,28 @@
 //! What the manager does for block devices (Ceph: module `rbd_support`): statistics of images,
-//! tasks that it runs in the background, and trash that it empties on time.
+//! tasks that it runs in the background, trash that it empties and snapshots of mirrored images
+//! that it makes on time.
 //!
 //! * [`perf`], [`task`], [`schedule`] and [`ceiling`] decide, without I/O; [`spec`] reads names.
-//! * [`image`] works on images, through a native client.
-//! * here are the loops that join them.
+//! * [`image`] and `mirror` work on images, through a native client.
+//! * here and in [`schedules`] are the loops that join them.
 
 pub mod ceiling;
 pub mod image;
+mod mirror;
 pub mod perf;
 pub mod schedule;
+pub mod schedules;
 pub mod spec;
 pub mod task;
 
 use bytes::Bytes;
 use client::{ClientError, IoCtx, OmapPage, Rados, wall_clock};
-use cls::rbd::types::TrashImageSource;
 use command::Refusal;
 use conf::Config;
 use image::ImageError;
 use perf::{Perf, Pools};
-use schedule::{Level, Schedule, Schedules};
+use schedule::Schedules;
+use schedules::Kind;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
@@ -34,17 +37,12 @@ use types::{OsdMap, PoolId};
 pub const DEFAULT_POOL: &str = "rbd";
 
 const TASKS: &str = "rbd_task";
-const SCHEDULES: &str = "rbd_trash_purge_schedule";
-/// Where the schedule for everything is kept with the monitors.
-const GLOBAL_SCHEDULE: &str = "mgr/rbd_support/trash_purge_schedule";
 /// How long an OSD may take to answer.
 const OSD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for a task, which no client waits for and which moves whole objects.
 const TASK_OSD_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often tasks are looked at without a command (Ceph: `TaskHandler.run`).
 const TASK_PERIOD: Duration = Duration::from_secs(5);
-/// How often pools and namespaces are looked at for schedules.
-const SCHEDULE_PERIOD: Duration = Duration::from_secs(60);
 /// How often names of images are asked for again (Ceph: `POOL_REFRESH_INTERVAL`).
 const NAMES_PERIOD: f64 = 300.0;
 /// How long a command waits until stored tasks are known.
@@ -61,8 +59,8 @@ pub struct RbdSupport {
     names_since: Cell<f64>,
     /// Background tasks.
     pub tasks: RefCell<Queue>,
-    /// Trash that is emptied on time.
-    pub schedules: RefCell<Schedules>,
+    /// What is done on time, by kind.
+    schedules: BTreeMap<Kind, RefCell<Schedules>>,
     loaded: tokio::sync::watch::Sender<bool>,
     task_added: Notify,
     stopping: Cell<bool>,
@@ -82,10 +80,6 @@ impl Pools for MapPools {
             .contains_key("rbd")
             .then(|| self.0.pool_names.get(&id).cloned())?
     }
-}
-
-fn minutes() -> u64 {
-    u64::from(wall_clock().sec) / 60
 }
 
 /// A refusal for what the cluster answered.
@@ -114,14 +108,16 @@ impl RbdSupport {
             ceilings: RefCell::default(),
             names_since: Cell::new(0.0),
             tasks: RefCell::default(),
-            schedules: RefCell::default(),
+            schedules: Kind::ALL.map(|kind| (kind, RefCell::default())).into(),
             loaded: tokio::sync::watch::Sender::new(false),
             task_added: Notify::new(),
             stopping: Cell::new(false),
         });
         tokio::task::spawn_local(run_perf(Rc::downgrade(&this)));
         tokio::task::spawn_local(run_tasks(Rc::downgrade(&this)));
-        tokio::task::spawn_local(run_schedules(Rc::downgrade(&this)));
+        for kind in Kind::ALL {
+            tokio::task::spawn_local(schedules::run(Rc::downgrade(&this), kind));
+        }
         this
     }
 
@@ -400,25 +396,10 @@ impl RbdSupport {
     /// Reads tasks and schedules of all pools.
     async fn load(&self) -> Result<(), ClientError> {
         self.rados.objecter().wait_epoch(types::Epoch(1)).await?;
-        let (mut queue, mut schedules) = (Queue::default(), Schedules::default());
-        let key =
-            serde_json::json!({"prefix": "config-key get", "key": GLOBAL_SCHEDULE}).to_string();
-        let global = self.rados.mon_command(&key, Bytes::new()).await?;
-        if global.code >= 0
-            && let Some(s) = Schedule::from_json(&String::from_utf8_lossy(&global.output))
-        {
-            schedules.load(Level::Global, s);
-        }
+        let mut queue = Queue::default();
+        self.load_schedules().await?;
         for pool in self.rbd_pools() {
             let ctx = self.ioctx_of(pool, "");
-            for (id, text) in self.rows(&ctx, SCHEDULES).await? {
-                let level = Level::from_id(&String::from_utf8_lossy(&id));
-                if let (Some(level), Some(s)) =
-                    (level, Schedule::from_json(&String::from_utf8_lossy(&text)))
-                {
-                    schedules.load(level, s);
-                }
-            }
             let mut namespaces = image::namespaces(&ctx).await?;
             namespaces.push(String::new());
             for namespace in namespaces {
@@ -431,125 +412,8 @@ impl RbdSupport {
             }
         }
         *self.tasks.borrow_mut() = queue;
-        *self.schedules.borrow_mut() = schedules;
         self.loaded.send_replace(true);
         Ok(())
-    }
-
-    // --- schedules ---
-
-    /// The level that a command means.
-    pub async fn level(&self, text: &str) -> Result<Level, Refusal> {
-        let invalid = |why: String| Refusal::invalid(format!("Invalid level spec {text}: {why}"));
-        let name = schedule::LevelName::parse(text)
-            .ok_or_else(|| invalid(format!("failed to parse {text}")))?;
-        let (pool, namespace) = match name {
-            schedule::LevelName::Global => return Ok(Level::Global),
-            schedule::LevelName::Image(..) => {
-                return Err(invalid(format!("invalid name {text}: image level is not allowed")));
-            }
-            schedule::LevelName::Pool(pool) => (pool, None),
-            schedule::LevelName::Namespace(pool, namespace) => (pool, Some(namespace)),
-        };
-        let id = self
-            .rados
-            .pool(&pool)
-            .await
-            .map_err(|_| invalid(format!("pool {pool} does not exist")))?;
-        if self.pools()?.name(id).is_none() {
-            return Err(invalid(format!("{pool} is not an RBD pool")));
-        }
-        let Some(namespace) = namespace else { return Ok(Level::Pool(id)) };
-        if !namespace.is_empty() {
-            let there = image::namespaces(&self.ioctx_of(id, "")).await.map_err(refusal)?;
-            if !there.contains(&namespace) {
-                return Err(invalid(format!("namespace {namespace} does not exist")));
-            }
-        }
-        Ok(Level::Namespace(id, namespace))
-    }
-
-    /// Stores a level's schedule after a change.
-    pub async fn save_schedule(
-        &self,
-        level: &Level,
-        schedule: Option<Schedule>,
-    ) -> Result<(), Refusal> {
-        let text = schedule.map(|s| s.to_json().to_string());
-        let Some(pool) = level.pool() else {
-            let command = match &text {
-                Some(text) => {
-                    serde_json::json!({"prefix": "config-key set", "key": GLOBAL_SCHEDULE, "val": text})
-                }
-                None => serde_json::json!({"prefix": "config-key rm", "key": GLOBAL_SCHEDULE}),
-            };
-            let answer = self
-                .rados
-                .mon_command(&command.to_string(), Bytes::new())
-                .await
-                .map_err(refusal)?;
-            return answer.ok().map(|_| ()).map_err(refusal);
-        };
-        let (ctx, key) = (self.ioctx_of(pool, ""), Bytes::from(level.id()));
-        let done = match text {
-            Some(text) => ctx.omap_set(SCHEDULES, &BTreeMap::from([(key, text.into())])).await,
-            None => ctx.omap_remove(SCHEDULES, &BTreeSet::from([key])).await,
-        };
-        match done {
-            Err(e) if e.errno() != Errno::ENOENT => Err(refusal(e)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Plans the next runs; with `anew`, because a schedule changed.
-    pub async fn plan(&self, anew: bool) {
-        let mut places = BTreeSet::new();
-        for pool in self.rbd_pools() {
-            if !self.schedules.borrow().concern(pool) {
-                continue;
-            }
-            places.insert((pool, String::new()));
-            match image::namespaces(&self.ioctx_of(pool, "")).await {
-                Ok(names) => places.extend(names.into_iter().map(|n| (pool, n))),
-                Err(e) => tracing::warn!("namespaces of pool {}: {e}", pool.0),
-            }
-        }
-        self.schedules.borrow_mut().plan(&places, minutes(), anew);
-    }
-
-    /// What `list` shows.
-    pub fn schedule_list(&self, level: &Level) -> Result<serde_json::Value, Refusal> {
-        let pools = self.pools()?;
-        Ok(self.schedules.borrow().list(level, &|id| pools.name(id)))
-    }
-
-    /// What `status` shows.
-    pub fn schedule_status(&self, level: &Level) -> Result<serde_json::Value, Refusal> {
-        let pools = self.pools()?;
-        Ok(self.schedules.borrow().status(level, &|id| pools.name(id)))
-    }
-
-    /// Removes from the trash what users put there and what is due.
-    async fn purge(&self, pool: PoolId, namespace: &str) {
-        let ctx = self.ioctx_of(pool, namespace);
-        let images = match image::trash(&ctx).await {
-            Ok(images) => images,
-            Err(e) => return tracing::warn!("trash of pool {}: {e}", pool.0),
-        };
-        let now = wall_clock();
-        for (id, spec) in images {
-            if spec.source != TrashImageSource::USER
-                || spec.deferment_end_time > now
-                || self.stopping.get()
-            {
-                continue;
-            }
-            if let Err(e) =
-                image::remove_from_trash(&ctx, &id, now, &|_| !self.stopping.get()).await
-            {
-                tracing::info!("image {id} stays in the trash of pool {}: {e}", pool.0);
-            }
-        }
     }
 }
 
@@ -606,24 +470,5 @@ async fn run_tasks(rbd: Weak<RbdSupport>) {
             continue;
         }
         let _ = tokio::time::timeout(TASK_PERIOD, this.task_added.notified()).await;
-    }
-}
-
-/// Empties trash when it is time.
-async fn run_schedules(rbd: Weak<RbdSupport>) {
-    loop {
-        let Some(this) = rbd.upgrade().filter(|t| !t.stopping.get()) else { return };
-        if this.ready().await.is_ok() && !this.schedules.borrow().is_empty() {
-            this.plan(false).await;
-            loop {
-                let due = this.schedules.borrow_mut().due(minutes());
-                let Some((pool, namespace)) = due else { break };
-                this.purge(pool, &namespace).await;
-            }
-        }
-        drop(this);
-        // To the next full minute: that is when schedules run.
-        let into = Duration::from_secs(u64::from(wall_clock().sec) % 60);
-        tokio::time::sleep(SCHEDULE_PERIOD.saturating_sub(into)).await;
     }
 }

@@ -1,11 +1,13 @@
-//! When the trash of pools is emptied by itself (Ceph: module `rbd_support`, `schedule.py` and
-//! `trash_purge_schedule.py`). Times are those of UTC.
+//! When something is done to pools and images by itself: their trash is emptied, snapshots of
+//! mirrored images are made (Ceph: module `rbd_support`, `schedule.py`, `trash_purge_schedule.py`
+//! and `mirror_snapshot_schedule.py`). Times are those of UTC.
 
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use types::PoolId;
 
-/// What a schedule is for: everything, a pool, or a namespace of a pool.
+/// What a schedule is for: everything, a pool, a namespace of a pool, or an image. What runs is a
+/// level, too: the smallest that there is for a kind of schedule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Everything.
@@ -14,6 +16,8 @@ pub enum Level {
     Pool(PoolId),
     /// A namespace.
     Namespace(PoolId, String),
+    /// An image by its id.
+    Image(PoolId, String, String),
 }
 
 /// A level as a command names it.
@@ -59,6 +63,7 @@ impl Level {
             Level::Global => String::new(),
             Level::Pool(pool) => pool.0.to_string(),
             Level::Namespace(pool, namespace) => format!("{}/{namespace}", pool.0),
+            Level::Image(pool, namespace, image) => format!("{}/{namespace}/{image}", pool.0),
         }
     }
 
@@ -72,6 +77,11 @@ impl Level {
             [pool, namespace] => {
                 Some(Level::Namespace(PoolId(pool.parse().ok()?), namespace.to_owned()))
             }
+            [pool, namespace, image] if !image.is_empty() => Some(Level::Image(
+                PoolId(pool.parse().ok()?),
+                namespace.to_owned(),
+                image.to_owned(),
+            )),
             _ => None,
         }
     }
@@ -80,7 +90,7 @@ impl Level {
     pub fn pool(&self) -> Option<PoolId> {
         match self {
             Level::Global => None,
-            Level::Pool(p) | Level::Namespace(p, _) => Some(*p),
+            Level::Pool(p) | Level::Namespace(p, _) | Level::Image(p, ..) => Some(*p),
         }
     }
 
@@ -90,6 +100,7 @@ impl Level {
             Level::Global => None,
             Level::Pool(_) => Some(Level::Global),
             Level::Namespace(pool, _) => Some(Level::Pool(*pool)),
+            Level::Image(pool, namespace, _) => Some(Level::Namespace(*pool, namespace.clone())),
         }
     }
 
@@ -98,13 +109,15 @@ impl Level {
         self == other || self.parent().is_some_and(|p| p.is_within(other))
     }
 
-    /// How it is called.
-    fn name(&self, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Option<String> {
-        Some(match self {
+    /// How it is called, given the name of its pool, and of an image its own.
+    pub fn name(&self, pool: &str, image: &str) -> String {
+        match self {
             Level::Global => String::new(),
-            Level::Pool(pool) => format!("{}/", pool_name(*pool)?),
-            Level::Namespace(pool, namespace) => format!("{}/{namespace}/", pool_name(*pool)?),
-        })
+            Level::Pool(_) => format!("{pool}/"),
+            Level::Namespace(_, namespace) => format!("{pool}/{namespace}/"),
+            Level::Image(_, namespace, _) if namespace.is_empty() => format!("{pool}/{image}"),
+            Level::Image(_, namespace, _) => format!("{pool}/{namespace}/{image}"),
+        }
     }
 }
 
@@ -219,7 +232,7 @@ impl Schedule {
 #[derive(Default)]
 pub struct Schedules {
     levels: BTreeMap<Level, Schedule>,
-    queue: BTreeMap<(PoolId, String), u64>,
+    queue: BTreeMap<Level, u64>,
 }
 
 impl Schedules {
@@ -270,9 +283,14 @@ impl Schedules {
         self.levels.keys().any(|l| l.pool().is_none_or(|p| p == pool))
     }
 
-    /// What holds for a namespace: the schedule of the smallest level.
-    fn find(&self, pool: PoolId, namespace: &str) -> Option<&Schedule> {
-        let mut level = Some(Level::Namespace(pool, namespace.to_owned()));
+    /// The levels with schedules.
+    pub fn levels(&self) -> impl Iterator<Item = &Level> {
+        self.levels.keys()
+    }
+
+    /// What holds for a place: the schedule of the smallest level.
+    fn find(&self, place: &Level) -> Option<&Schedule> {
+        let mut level = Some(place.clone());
         while let Some(l) = level {
             if let Some(s) = self.levels.get(&l) {
                 return Some(s);
@@ -282,13 +300,11 @@ impl Schedules {
         None
     }
 
-    /// Plans the next run of every namespace there is; with `anew`, also of those that are planned.
-    pub fn plan(&mut self, namespaces: &BTreeSet<(PoolId, String)>, now: u64, anew: bool) {
+    /// Plans the next run of every place there is; with `anew`, also of those that are planned.
+    pub fn plan(&mut self, places: &BTreeSet<Level>, now: u64, anew: bool) {
         let mut queue = BTreeMap::new();
-        for place in namespaces {
-            let Some(next) = self.find(place.0, &place.1).and_then(|s| s.next_run(now)) else {
-                continue;
-            };
+        for place in places {
+            let Some(next) = self.find(place).and_then(|s| s.next_run(now)) else { continue };
             // What is due stays due.
             let planned = self.queue.get(place).copied().filter(|at| !anew || *at <= now);
             queue.insert(place.clone(), planned.unwrap_or(next));
@@ -296,11 +312,11 @@ impl Schedules {
         self.queue = queue;
     }
 
-    /// A namespace that is due. It is planned again.
-    pub fn due(&mut self, now: u64) -> Option<(PoolId, String)> {
+    /// A place that is due. It is planned again.
+    pub fn due(&mut self, now: u64) -> Option<Level> {
         let place =
             self.queue.iter().find(|(_, at)| **at <= now).map(|(place, _)| place.clone())?;
-        match self.find(place.0, &place.1).and_then(|s| s.next_run(now)) {
+        match self.find(&place).and_then(|s| s.next_run(now)) {
             Some(next) => self.queue.insert(place.clone(), next),
             None => self.queue.remove(&place),
         };
@@ -308,8 +324,8 @@ impl Schedules {
     }
 
     /// What `list` shows for a level: its own schedule or the one that it inherits, and those
-    /// within it.
-    pub fn list(&self, level: &Level, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
+    /// within it. Levels without a name are gone.
+    pub fn list(&self, level: &Level, name: &dyn Fn(&Level) -> Option<String>) -> Value {
         let mut shown = Some(level.clone());
         while let Some(l) = &shown
             && !self.levels.contains_key(l)
@@ -321,31 +337,18 @@ impl Schedules {
             if shown.as_ref() != Some(l) && !l.is_within(level) {
                 continue;
             }
-            if let Some(name) = l.name(pool_name) {
+            if let Some(name) = name(l) {
                 out.insert(l.id(), json!({"name": name, "schedule": schedule.to_json()}));
             }
         }
         out.into()
     }
 
-    /// What `status` shows for a level, in the order of time.
-    pub fn status(&self, level: &Level, pool_name: &dyn Fn(PoolId) -> Option<String>) -> Value {
-        let mut planned: Vec<_> = self.queue.iter().collect();
+    /// What runs next within a level, and when, in the order of time.
+    pub fn planned(&self, level: &Level) -> Vec<(&Level, String)> {
+        let mut planned: Vec<_> = self.queue.iter().filter(|(l, _)| l.is_within(level)).collect();
         planned.sort_by_key(|(_, at)| **at);
-        let mut scheduled = Vec::new();
-        for ((pool, namespace), at) in planned {
-            if !Level::Namespace(*pool, namespace.clone()).is_within(level) {
-                continue;
-            }
-            let Some(name) = pool_name(*pool) else { continue };
-            scheduled.push(json!({
-                "schedule_time": shown_time(*at),
-                "pool_id": pool.0.to_string(),
-                "pool_name": name,
-                "namespace": namespace,
-            }));
-        }
-        json!({"scheduled": scheduled})
+        planned.into_iter().map(|(place, at)| (place, shown_time(*at))).collect()
     }
 }
 
@@ -363,8 +366,8 @@ mod tests {
 
     const POOL: PoolId = PoolId(7);
 
-    fn name(p: PoolId) -> Option<String> {
-        (p == POOL).then(|| "rbd".to_owned())
+    fn name(level: &Level) -> Option<String> {
+        level.pool().is_none_or(|p| p == POOL).then(|| level.name("rbd", "img"))
     }
 
     fn interval(text: &str) -> Interval {
@@ -402,8 +405,20 @@ mod tests {
             Some(LevelName::Image("rbd".into(), "".into(), "img".into()))
         );
         assert_eq!((LevelName::parse("rbd"), LevelName::parse("/x")), (None, None));
-        for level in [Level::Global, Level::Pool(POOL), Level::Namespace(POOL, String::new())] {
-            assert_eq!(Level::from_id(&level.id()), Some(level));
+        let image = |namespace: &str| Level::Image(POOL, namespace.into(), "10ab".into());
+        for (level, id, shown) in [
+            (Level::Global, "", ""),
+            (Level::Pool(POOL), "7", "rbd/"),
+            (Level::Namespace(POOL, String::new()), "7/", "rbd//"),
+            (Level::Namespace(POOL, "ns".into()), "7/ns", "rbd/ns/"),
+            (image(""), "7//10ab", "rbd/img"),
+            (image("ns"), "7/ns/10ab", "rbd/ns/img"),
+        ] {
+            assert_eq!((level.id().as_str(), name(&level).as_deref()), (id, Some(shown)));
+            assert_eq!(Level::from_id(id), Some(level));
+        }
+        for bad in ["x", "7/ns/", "7/a/b/c"] {
+            assert_eq!(Level::from_id(bad), None, "{bad}");
         }
     }
 
@@ -427,16 +442,14 @@ mod tests {
     #[test]
     fn the_smallest_level_holds() {
         let mut s = Schedules::default();
+        let ns = Level::Namespace(POOL, "ns".into());
+        let image = Level::Image(POOL, "ns".into(), "10ab".into());
         s.add(&Level::Global, interval("1d"), None);
-        s.add(&Level::Namespace(POOL, "ns".into()), interval("10m"), StartTime::parse("00:03"));
-        let places: BTreeSet<_> = [(POOL, String::new()), (POOL, "ns".to_owned())].into();
+        s.add(&ns, interval("10m"), StartTime::parse("00:03"));
+        let places: BTreeSet<_> = [Level::Namespace(POOL, String::new()), ns.clone()].into();
         s.plan(&places, 100, false);
-        let status = s.status(&Level::Global, &name);
-        assert_eq!(
-            status["scheduled"][0],
-            json!({"schedule_time": shown_time(103), "pool_id": "7", "pool_name": "rbd", "namespace": "ns"})
-        );
-        assert_eq!((s.due(102), s.due(103), s.due(103)), (None, Some((POOL, "ns".into())), None));
+        assert_eq!(s.planned(&Level::Global)[0], (&ns, shown_time(103)));
+        assert_eq!((s.due(102), s.due(103), s.due(103)), (None, Some(ns.clone()), None));
         let pool = Level::Pool(POOL);
         assert_eq!(
             s.list(&pool, &name),
@@ -445,7 +458,16 @@ mod tests {
                 "7/ns": {"name": "rbd/ns/", "schedule": [{"interval": "10m", "start_time": "00:03:00"}]},
             })
         );
-        assert!(s.remove(&Level::Namespace(POOL, "ns".into()), None).is_none());
+        // An image inherits, until it has a schedule of its own.
+        s.plan(&[image.clone()].into(), 100, true);
+        assert_eq!(s.planned(&pool), [(&image, shown_time(103))]);
+        s.add(&image, interval("1m"), None);
+        s.plan(&[image.clone()].into(), 100, true);
+        assert_eq!(s.planned(&ns), [(&image, shown_time(101))]);
+        assert_eq!(s.list(&image, &name)["7/ns/10ab"]["name"], "rbd/ns/img");
+        assert!(s.remove(&image, None).is_none());
+
+        assert!(s.remove(&ns, None).is_none());
         assert!(s.remove(&Level::Global, Some((interval("2d"), None))).is_some(), "no such item");
         assert!(s.remove(&Level::Global, Some((interval("1d"), None))).is_none());
         s.plan(&places, 100, true);
