@@ -7,6 +7,7 @@
 //! * [`commands`]: the commands that all daemons have, and how their answers travel.
 //!   [`AdminSocket`]: how `ceph daemon` reaches them.
 //! * [`host`], [`device`]: facts for `ceph osd metadata` and its siblings.
+//! * [`metrics`]: a daemon's counters for Prometheus.
 //! * [`threads`]: a daemon on a thread of its own, from its start to its end.
 //!
 //! `docs/decisions/0030-daemon-frame.md` says what a daemon keeps to itself.
@@ -18,6 +19,7 @@ pub mod commands;
 pub mod device;
 mod frame;
 pub mod host;
+pub mod metrics;
 mod options;
 pub mod threads;
 

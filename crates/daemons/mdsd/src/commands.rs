@@ -294,6 +294,15 @@ fn status(server: &Inner) -> Value {
     })
 }
 
+/// What is served as metrics.
+pub(crate) fn metrics(server: &Inner) -> daemon_frame::metrics::Counters {
+    let counters = counters(server);
+    daemon_frame::metrics::Counters {
+        values: perf_dump("mds", &counters),
+        schema: perf_schema("mds", &counters),
+    }
+}
+
 fn counters(server: &Inner) -> [Counter; 7] {
     let rank = server.rank();
     let core = |f: fn(&mds::Mds) -> u64| rank.as_ref().and_then(|r| r.look(f)).unwrap_or(0);

@@ -179,6 +179,14 @@ impl Server {
         let server = Server { inner };
         mon.wait_ready(PATIENCE).await.map_err(daemon_frame::StartError::from)?;
         tokio::task::spawn_local(beacons(Rc::downgrade(&server.inner)));
+        let weak = Rc::downgrade(&server.inner);
+        let counters = move || {
+            let found = weak.upgrade().map(|i| crate::commands::metrics(&i)).unwrap_or_default();
+            async move { found }
+        };
+        let frame = &server.inner.frame;
+        let (conf, name) = (Rc::downgrade(&frame.conf), format!("mds.{}", frame.name));
+        tokio::task::spawn_local(daemon_frame::metrics::serve(conf, name, counters));
         let placed = async {
             while server.inner.state.get().is_none() {
                 server.inner.changed.notified().await;

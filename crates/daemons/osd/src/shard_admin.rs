@@ -97,6 +97,21 @@ const TENANTS: i64 = 16;
 /// ... or as many as are asked for, up to this.
 const TENANTS_MAX: usize = 1024;
 
+/// Counters, as metrics show them.
+pub(crate) struct Metrics;
+
+impl Question for Metrics {
+    type Answer = daemon_frame::metrics::Counters;
+
+    async fn answer(self, core: &Rc<Core>) -> daemon_frame::metrics::Counters {
+        core.update_gauges();
+        daemon_frame::metrics::Counters {
+            values: json!({"osd": core.perf.dump()}),
+            schema: json!({"osd": core.perf.schema()}),
+        }
+    }
+}
+
 pub(crate) fn perf_dump(core: &Core, args: &Args) -> Result<Reply, Refusal> {
     core.update_gauges();
     let mut counters = core.perf.dump();

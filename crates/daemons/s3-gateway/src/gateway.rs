@@ -2,6 +2,7 @@
 
 use crate::administration::Administration;
 use crate::answer::set;
+use crate::counters::Counters;
 use crate::limits::{Gate, Limits};
 use crate::policies::Policies;
 use crate::tls::{Certificates, Handshakes};
@@ -9,6 +10,7 @@ use http::HeaderMap;
 use s3_layout::Layout;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How a gateway behaves.
@@ -31,6 +33,8 @@ pub struct Options {
     pub tls: Option<Certificates>,
     /// Bounds of each thread.
     pub limits: Limits,
+    /// What is counted; threads of one gateway share it.
+    pub counters: Arc<Counters>,
 }
 
 impl Default for Options {
@@ -44,6 +48,7 @@ impl Default for Options {
             usage_log: false,
             tls: None,
             limits: Limits::default(),
+            counters: Arc::default(),
         }
     }
 }

@@ -20,6 +20,7 @@ mod bucket;
 mod call;
 mod copy;
 mod cors;
+mod counters;
 mod fail;
 mod gateway;
 mod limits;
@@ -36,6 +37,7 @@ mod tls;
 mod usage;
 
 pub use administration::{AdminAnswer, AdminFuture, AdminRequest, Administration};
+pub use counters::{Counters, Kind, Value};
 pub use gateway::{Gateway, Options};
 pub use limits::Limits;
 pub use server::listen;

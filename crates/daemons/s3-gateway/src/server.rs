@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -148,6 +148,8 @@ impl<L: Layout> Gateway<L> {
         let is_head = parts.method == http::Method::HEAD;
         let resource = parts.uri.path().to_owned();
         let mut extra = HeaderMap::new();
+        let counters = self.options.counters.clone();
+        let _active = counters.begin();
         let below = admin::below(&self.options.admin_entry, &resource);
         let handled = match (&self.admin, below) {
             (Some(api), Some(rest)) => {
@@ -157,7 +159,10 @@ impl<L: Layout> Gateway<L> {
         };
         let mut answer = match handled {
             Ok(answer) => answer,
-            Err(fail) => refusal(fail, &resource, &id, &self.options.region, is_head),
+            Err(fail) => {
+                counters.failed();
+                refusal(fail, &resource, &id, &self.options.region, is_head)
+            }
         };
         for (name, value) in extra {
             if let Some(name) = name {
@@ -223,8 +228,18 @@ impl<L: Layout> Gateway<L> {
             call.bucket = Some(bucket);
         }
         let held = self.gate.enter(&tenant(&call), memory(&call)).await?;
+        let began = Instant::now();
         let handled = operations::run(&mut call).await;
         usage::note(&call, &handled);
+        if let Ok(answer) = &handled {
+            let received = call.header("content-length").and_then(|l| l.trim().parse().ok());
+            self.options.counters.answered(
+                operation,
+                answer.body.length(),
+                received.unwrap_or(0),
+                began.elapsed(),
+            );
+        }
         let mut answer = handled?;
         answer.body.hold(held);
         Ok(answer)

@@ -104,6 +104,9 @@ pub struct S3 {
     /// Where to listen. Without --tls-cert requests and answers are readable on the network.
     #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDR:PORT")]
     pub bind: SocketAddr,
+    /// Serve the gateway's own counters for Prometheus here, at /metrics.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// Serve with TLS: a PEM file with the certificate and those that lead to a root. It is read
     /// again when it was changed, and on SIGHUP.
     #[arg(long, value_name = "PATH", requires = "tls_key")]

@@ -9,13 +9,15 @@ use anyhow::{Context, Result, bail};
 use auth::AuthName;
 use client::{ClusterConfig, Rados, SharedMap};
 use conf::file::ConfFile;
+use daemon_frame::metrics;
 use daemon_frame::threads::{Daemon, Stop, Threads};
 use rand::RngExt;
 use s3_admin::AdminApi;
-use s3_gateway::{Certificates, Gateway, Options};
+use s3_gateway::{Certificates, Counters, Gateway, Kind, Options, Value};
 use s3_layout::Layout;
 use s3_layout::api::{AccessKey, User, UserChange, UserId};
 use s3_layout::rgw::Rgw;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -41,6 +43,8 @@ pub struct Shared {
     pub map: SharedMap,
     /// Where the gateway listens.
     pub bind: SocketAddr,
+    /// Where its counters are served, if they are.
+    pub metrics: Option<SocketAddr>,
     /// How it behaves.
     pub options: Options,
     /// How often the usage log is written (Ceph: `rgw_usage_log_tick_interval`).
@@ -125,6 +129,7 @@ fn options_of(file: &ConfFile, name: &AuthName) -> Result<(Options, Duration)> {
 fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
     Box::new(move |stop, ready| {
         Box::pin(async move {
+            let entity = shared.name.clone();
             let config = ClusterConfig::read(&shared.conf, shared.name)?;
             let rados = Rados::connect_shared(&config, shared.map, PATIENCE)
                 .await
@@ -140,12 +145,29 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
             })?;
             let work =
                 tokio::task::spawn_local(background(layout.clone(), shared.usage_every, first));
+            let metrics = match shared.metrics.filter(|_| first) {
+                Some(addr) => {
+                    let listener = metrics::http::listen(&addr.ip().to_string(), addr.port());
+                    let listener =
+                        listener.with_context(|| format!("cannot serve metrics at {addr}"))?;
+                    let (name, counters) = (rgw_name(&entity), shared.options.counters.clone());
+                    let page = move || {
+                        let page = metrics::page(&name, &counted(&counters));
+                        async move { page }
+                    };
+                    Some(tokio::task::spawn_local(metrics::http::serve(listener, page)))
+                }
+                None => None,
+            };
             let fsid = rados.mon().fsid().map(|id| id.to_string()).unwrap_or_default();
             let admin = Box::new(AdminApi::new(&layout, fsid));
             let gateway = Gateway::with_admin(layout.clone(), shared.options, Some(admin));
             let _ = ready.send(());
             gateway.serve(listener, stop.stopped()).await;
             work.abort();
+            if let Some(metrics) = metrics {
+                metrics.abort();
+            }
             if let Err(e) = layout.write_usage().await {
                 tracing::warn!("s3: the usage log: {e}");
             }
@@ -153,6 +175,27 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
             Ok(())
         })
     })
+}
+
+/// The gateway as metrics name it: `rgw.NAME`, with the name of its user.
+fn rgw_name(name: &AuthName) -> String {
+    format!("rgw.{}", name.id.strip_prefix("rgw.").unwrap_or(&name.id))
+}
+
+/// Counters in the form of `perf dump` and `perf schema`. Bits of Ceph 16.2
+/// (`perfcounter_type_d`): 1 time, 2 an integer, 4 an average, 8 a counter.
+fn counted(counters: &Counters) -> metrics::Counters {
+    let (mut values, mut schema) = (json!({}), json!({}));
+    for (name, help, value) in counters.all() {
+        let (value, bits) = match value {
+            Value::Number(Kind::Grows, n) => (json!(n), 10),
+            Value::Number(Kind::Gauge, n) => (json!(n), 2),
+            Value::Time(count, sum) => (json!({"avgcount": count, "sum": sum}), 5),
+        };
+        values[name] = value;
+        schema[name] = json!({"type": bits, "priority": 5, "description": help});
+    }
+    metrics::Counters { values: json!({"rgw": values}), schema: json!({"rgw": schema}) }
 }
 
 /// Makes the user that has this key, unless it is there.
@@ -226,7 +269,8 @@ pub async fn start_beside(threads: &mut Threads, dir: &Path, port: u16) -> Resul
     let (conf, name) = (dir.join("ceph.conf"), bootstrap::admin());
     let file = ConfFile::read(&conf).map_err(|e| home::explain(&conf, e))?;
     let (options, usage_every) = options_of(&file, &name)?;
-    let shared = Shared { conf, name, map: SharedMap::new(), bind, options, usage_every };
+    let shared =
+        Shared { conf, name, map: SharedMap::new(), bind, metrics: None, options, usage_every };
     start(threads, &shared, 1, Some(key)).await?;
     println!("{}", how_to(bind, &path));
     Ok(())
@@ -329,8 +373,8 @@ pub fn run(args: cli::S3) -> Result<()> {
     }
     let tls = options.tls.clone();
     let count = threads_of(args.threads);
-    let shared =
-        Shared { conf, name, map: SharedMap::new(), bind: args.bind, options, usage_every };
+    let (bind, metrics) = (args.bind, args.metrics);
+    let shared = Shared { conf, name, map: SharedMap::new(), bind, metrics, options, usage_every };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut threads = Threads::new(Stop::new());
     runtime.block_on(async {

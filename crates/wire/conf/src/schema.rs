@@ -257,6 +257,7 @@ osd_pool_default_flag_nopgchange|bool|advanced|false||r|mon|The pg_num of new po
 osd_pool_default_flag_nosizechange|bool|advanced|false||r|mon|The size of new pools may not change.
 osd_crush_chooseleaf_type|int|dev|1|0..|s|mon|Bucket type over which replicas of the first rule are spread; read when the cluster is created.
 crush_location|str|advanced|||s|client|Place in the CRUSH map, for reads from near replicas.
+metrics_addr|str|basic|||r|osd,mon,mds|ADDRESS:PORT at which a daemon serves its own counters for Prometheus, at /metrics; empty serves none. Each daemon of a host needs a port of its own.
 mgr_stats_period|int|basic|5|1..|r|mgr|Seconds between the statistics that daemons report; the manager tells them.
 mgr_tick_period|secs|advanced|2|1..|r|mgr|Seconds between the digests that the manager sends to the monitors.
 mgr_service_beacon_grace|secs|advanced|60|1..|r|mgr|Seconds without a report after which a daemon that registered as a service is forgotten.

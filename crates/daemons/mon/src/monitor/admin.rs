@@ -186,6 +186,15 @@ impl Inner {
         })
     }
 
+    /// What is served as metrics.
+    pub(super) fn metrics(&self) -> daemon_frame::metrics::Counters {
+        let counters = self.counters();
+        daemon_frame::metrics::Counters {
+            values: perf_dump("mon", &counters),
+            schema: perf_schema("mon", &counters),
+        }
+    }
+
     fn counters(&self) -> [Counter; 5] {
         let (won, lost) = (self.part.borrow().won, self.part.borrow().lost);
         let sessions = self.sessions.borrow().len() as u64;

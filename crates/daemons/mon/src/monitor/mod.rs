@@ -298,6 +298,13 @@ impl Monitor {
         }
         tokio::task::spawn_local(inner.clone().run_quorum());
         tokio::task::spawn_local(inner.clone().run_ticks());
+        let weak = Rc::downgrade(&inner);
+        let counters = move || {
+            let found = weak.upgrade().map(|i| i.metrics()).unwrap_or_default();
+            async move { found }
+        };
+        let (conf, name) = (Rc::downgrade(&inner.conf), format!("mon.{}", inner.name));
+        tokio::task::spawn_local(daemon_frame::metrics::serve(conf, name, counters));
         Ok(Monitor { inner })
     }
 

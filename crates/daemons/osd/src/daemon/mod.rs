@@ -28,6 +28,7 @@ use crate::peer_net::LocalPeer;
 use crate::session::Session;
 use crate::settings;
 use crate::shard::{HasLimited, LastEpochClean, NotHonoured, Shard, ShardMsg, WhatWasLearned};
+use crate::shard_admin::Metrics;
 use crate::superblock::{self, Superblock};
 use admission::limited::{DEMAND_PERIOD, NEWS_PAUSE};
 use auth::{AuthName, AuthPolicy, CryptoKey, EntityAuth, Keyring};
@@ -703,7 +704,20 @@ impl Daemon {
         let demand = tokio::task::spawn_local(tell_demand(Rc::downgrade(self), demand_news));
         let work = tokio::task::spawn_local(self.shard.run());
         let reports = tokio::task::spawn_local(Daemon::run_reports(Rc::downgrade(self)));
-        self.tasks.borrow_mut().extend([peers, news, clients, ticks, demand, work, reports]);
+        let shard = self.shard.downgrade();
+        let counters = move || {
+            let shard = shard.clone();
+            async move {
+                match shard.upgrade() {
+                    Some(shard) => shard.ask(Metrics).await,
+                    None => Default::default(),
+                }
+            }
+        };
+        let (conf, name) = (Rc::downgrade(&self.frame.conf), format!("osd.{}", self.id));
+        let metrics = tokio::task::spawn_local(daemon_frame::metrics::serve(conf, name, counters));
+        let all = [peers, news, clients, ticks, demand, work, reports, metrics];
+        self.tasks.borrow_mut().extend(all);
     }
 
     async fn tick(self: &Rc<Self>, n: u64) {
