@@ -258,6 +258,84 @@ fn thousands_of_silent_connections_harm_nobody() {
 }
 
 #[test]
+fn connections_above_the_limit_are_closed() {
+    local(async {
+        let s = secrets(now(), &mut rng(1));
+        let (server, addr) = mon(&s, Limits { connections: 3, ..Limits::default() });
+        let at = addr.0[0].addr.unwrap();
+        let clients: Vec<Node> = (0..3).map(|_| client(&s, ConMode::Crc)).collect();
+        let mut conns = Vec::new();
+        for c in &clients {
+            let conn = c.m.connect(EntityType::MON, addr.clone());
+            c.inbox.until(|_| conn.is_connected()).await;
+            conns.push(conn);
+        }
+        for _ in 0..10 {
+            let mut refused = TcpStream::connect(at).await.unwrap();
+            let mut byte = [0; 64];
+            assert!(!refused.read(&mut byte).await.is_ok_and(|n| n > 0), "it is answered");
+            assert_eq!(server.m.connections().len(), 3);
+        }
+        conns.iter().for_each(|c| c.send(message(1, 1, 1)));
+        server.inbox.until(|i| i.count() == 3).await;
+        // When one has gone, another gets in.
+        let late = client(&s, ConMode::Crc);
+        late.m.connect(EntityType::MON, addr).send(message(2, 1, 1));
+        conns[0].mark_down();
+        server.inbox.until(|i| i.count() == 4).await;
+    });
+}
+
+#[test]
+fn a_claimed_address_gives_no_session_of_another_entity() {
+    local(async {
+        let s = secrets(now(), &mut rng(1));
+        let key = auth::CryptoKey::generate(now(), &mut rng(2));
+        let caps = [("mon".to_owned(), "allow *".to_owned())].into();
+        let other = auth::EntityAuth { key: key.clone(), caps };
+        s.mon.borrow_mut().keys.insert(name("client.other"), other);
+        let (server, addr) = mon(&s, Limits::default());
+        let victim = client(&s, ConMode::Crc);
+        let conn = victim.m.connect(EntityType::MON, addr.clone());
+        victim.inbox.until(|_| conn.is_connected()).await;
+        let theirs = server.inbox.last.borrow().clone().unwrap();
+        assert_eq!(theirs.peer_addrs(), victim.m.addrs());
+
+        let policy = only(auth::AuthPolicy::new(EntityType::CLIENT), ConMode::Crc);
+        let proof = auth::CephxClient::new(policy, name("client.other"), key, &[EntityType::MON]);
+        let inbox = Rc::new(Inbox::default());
+        let config = MessengerConfig {
+            name: EntityName::new(EntityType::CLIENT, -1),
+            nonce: 1,
+            policies: PolicySet::new(Policy::lossy_client()),
+            limits: Limits {
+                initial_backoff: Duration::from_millis(1),
+                max_backoff: Duration::from_millis(5),
+                ..Limits::default()
+            },
+            server_auth: None,
+            client_auth: Rc::new(RefCell::new(proof)),
+        };
+        let attacker = Node { m: Messenger::new(config, inbox.clone()), inbox };
+        attacker.m.set_addrs(victim.m.addrs());
+        let claims = attacker.m.connect(EntityType::MON, addr);
+        claims.send(message(66, 1, 1));
+        // It tries again and again: those attempts have ended that a later one follows.
+        let mut attempts = std::collections::BTreeSet::new();
+        while attempts.len() < 4 {
+            let known = server.m.connections();
+            attempts.extend(known.iter().map(|c| c.id()).filter(|id| *id != theirs.id()));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!claims.is_connected());
+        assert_eq!((server.inbox.accepts.get(), server.inbox.count()), (1, 0));
+        conn.send(message(1, 1, 1));
+        server.inbox.until(|i| i.count() == 1).await;
+        assert!(!theirs.is_down() && server.inbox.got.borrow()[0].tid == 1);
+    });
+}
+
+#[test]
 fn slow_and_wild_handshakes_are_cut_off() {
     local(async {
         let s = secrets(now(), &mut rng(1));
