@@ -272,3 +272,37 @@ def test_the_checker_of_prometheus_finds_no_errors(url):
 
 def test_other_modules_say_that_they_are_not_there(cluster):
     cluster.fails("ceph", "mgr", "module", "enable", "dashboard", errno=2, text="do not support module")
+
+
+def test_daemons_serve_their_own_counters_where_they_are_told_to(cluster):
+    """Under the names of Ceph's exporter; nothing is served unless an address is given."""
+    def page(port):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as r:
+                return r.read().decode()
+        except (urllib.error.URLError, ConnectionError):
+            return None
+
+    pool = cluster.make_pool("counted", 4)
+    cluster.rados("-p", "counted", "put", "o", "-", data=b"x" * 5000)
+    wanted = {"osd.0": "ceph_osd_op_w", "mon.a": "ceph_mon_num_sessions"}
+    ports = {daemon: free_port() for daemon in wanted}
+    assert not any(page(p) for p in ports.values()), pool
+    for daemon, port in ports.items():
+        cluster.ceph("config", "set", daemon, "metrics_addr", f"127.0.0.1:{port}")
+    for daemon, name in wanted.items():
+        eventually(lambda: page(ports[daemon]), what=f"metrics of {daemon}")
+        text = page(ports[daemon])
+        values, kinds = parse(text)
+        assert value(values, name, ceph_daemon=daemon) is not None, text
+        assert {dict(labels)["ceph_daemon"] for _, labels in values} == {daemon}
+        if shutil.which("promtool"):
+            r = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
+            # Its other complaints are about names, which are Ceph's.
+            assert r.returncode in (0, 3) and "error while linting" not in r.stderr, r.stderr
+    values, kinds = parse(page(ports["osd.0"]))
+    assert kinds["ceph_osd_op_w"] == "counter" and ("ceph_osd_op_latency_count", frozenset({("ceph_daemon", "osd.0")})) in values
+    for daemon in ports:
+        cluster.ceph("config", "rm", daemon, "metrics_addr")
+    eventually(lambda: not any(page(p) for p in ports.values()), what="nothing to be served any more")
+    cluster.delete_pool("counted")
