@@ -16,8 +16,9 @@ use s3::xml::config::{Permission, TagSet};
 use s3::xml::multi::Delete;
 use s3::xml::{Limits, NAMESPACE, Writer};
 use s3::{ErrorCode, Operation, S3Error, date};
-use s3_layout::api::{NewObject, Object, PartSpan};
+use s3_layout::api::{Bucket, NewObject, Object, PartSpan};
 use s3_layout::{Layout, Source as _};
+use s3_rules::lifecycle;
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
@@ -115,6 +116,25 @@ pub(crate) fn storage_class<L: Layout>(call: &Call<L>) -> String {
     if class == "STANDARD" { String::new() } else { class.to_owned() }
 }
 
+/// Says when the bucket's lifecycle lets an object expire, if it does.
+pub(crate) fn say_expiration<R>(
+    answer: &mut Answer<R>,
+    bucket: &Bucket,
+    key: &str,
+    tags: &TagSet,
+    modified: u64,
+) {
+    if let Some(lifecycle) = &bucket.settings.lifecycle {
+        let said = lifecycle::expiration(lifecycle, key, &tags.0, modified / SECOND);
+        answer.maybe("x-amz-expiration", said.as_deref());
+    }
+}
+
+/// Says which version was written. As with Ceph's gateway, the null version is none.
+pub(crate) fn say_version<R>(answer: &mut Answer<R>, version: Option<&str>) {
+    answer.maybe("x-amz-version-id", version.filter(|v| *v != "null"));
+}
+
 /// Says a checksum in headers.
 pub(crate) fn say_checksum<R>(answer: &mut Answer<R>, checksum: Option<&Checksum>) {
     if let Some(c) = checksum {
@@ -151,10 +171,12 @@ pub(crate) async fn put<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         conditions: Conditions::parse(&call.headers, Of::Target),
     };
     let mut body = call.inbound(declared, None)?;
+    let tags = new.tags.clone();
     let written = call.layout().put(&bucket, &key, new, &mut body).await?;
     let mut answer = Answer::empty(StatusCode::OK);
     answer.header("etag", quoted(&written.etag));
-    answer.maybe("x-amz-version-id", written.version.as_deref());
+    say_expiration(&mut answer, bucket.as_ref(), &key, &tags, written.modified);
+    say_version(&mut answer, written.version.as_deref());
     say_checksum(&mut answer, written.checksum.as_ref());
     Ok(answer)
 }
@@ -202,7 +224,8 @@ fn wanted<L: Layout>(call: &Call<L>, object: &L::Object) -> Result<Wanted> {
         return Ok(Wanted { span: whole(), partial: true, part: None, parts: None });
     }
     let part = parts.iter().find(|p| u64::from(p.number) == number).cloned();
-    let part = part.ok_or_else(|| Fail::from(ErrorCode::InvalidPartNumber))?;
+    // As Ceph's gateway has it (20.1); S3 itself answers InvalidPartNumber.
+    let part = part.ok_or_else(|| Fail::from(ErrorCode::InvalidPart))?;
     let span = (part.length > 0).then_some(Span { offset: part.offset, length: part.length });
     Ok(Wanted { span, partial: true, part: Some(part), parts: Some(parts.len()) })
 }
@@ -247,6 +270,9 @@ pub(crate) async fn get<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     };
     let mut answer = Answer::empty(status);
     describe(&mut answer, info);
+    if version.is_none() {
+        say_expiration(&mut answer, bucket.as_ref(), &info.key, &info.tags, info.modified);
+    }
     for (parameter, header) in OVERRIDES {
         if let Some(value) = call.query.get(parameter) {
             if call.sender.user.is_none() {
@@ -271,6 +297,9 @@ pub(crate) async fn get<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         say_checksum(&mut answer, info.checksum.as_ref());
     } else if let (true, Some(c)) = (sums, wanted.part.and_then(|p| p.checksum)) {
         answer.header(c.algorithm.header(), c.text());
+        if let Some(whole) = &info.checksum {
+            answer.header("x-amz-checksum-type", coverage(whole));
+        }
     }
     let length = wanted.span.map_or(0, |s| s.length);
     if is_head {
@@ -290,7 +319,7 @@ pub(crate) async fn get<L: Layout>(call: &mut Call<L>) -> Handled<L> {
 pub(crate) async fn delete<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     call.need_bucket(Permission::Write)?;
     let (bucket, version) = (call.bucket()?, call.version()?);
-    let conditions = Conditions::parse(&call.headers, Of::Target);
+    let conditions = Conditions::of_delete(&call.headers)?;
     let key = &call.route.key;
     let deleted = call.layout().delete(&bucket, key, version.as_deref(), &conditions).await?;
     let mut answer = Answer::empty(StatusCode::NO_CONTENT);
@@ -324,9 +353,8 @@ pub(crate) async fn delete_many<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         }
         let (gateway, bucket, o) = (call.gateway.clone(), bucket.clone(), o.clone());
         under_way.spawn_local(async move {
-            let conditions = Conditions { matches: o.etag, ..Conditions::default() };
-            let deleted =
-                gateway.layout.delete(&bucket, &o.key, o.version_id.as_deref(), &conditions).await;
+            let version = o.version_id.as_deref();
+            let deleted = gateway.layout.delete(&bucket, &o.key, version, &o.conditions).await;
             (at, deleted.map_err(|e| Fail::from(e).error))
         });
     }

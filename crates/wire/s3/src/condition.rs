@@ -16,6 +16,21 @@ pub struct Conditions {
     pub modified_since: Option<u64>,
     /// `If-Unmodified-Since`, in seconds.
     pub unmodified_since: Option<u64>,
+    /// `x-amz-if-match-last-modified-time` of a deletion, in seconds.
+    pub modified: Option<u64>,
+    /// `x-amz-if-match-size` of a deletion.
+    pub size: Option<u64>,
+}
+
+/// An object that is to be deleted. A delete marker has no tag and no bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doomed<'a> {
+    /// Its tag.
+    pub etag: &'a str,
+    /// When it was changed, in seconds.
+    pub modified: u64,
+    /// Its bytes.
+    pub size: u64,
 }
 
 /// Which headers hold conditions.
@@ -45,7 +60,37 @@ impl Conditions {
             none_match: text(names[1]),
             modified_since: text(names[2]).and_then(|t| date::parse_http(&t)),
             unmodified_since: text(names[3]).and_then(|t| date::parse_http(&t)),
+            ..Conditions::default()
         }
+    }
+
+    /// Reads the conditions of a deletion. A value that cannot be read is refused: more would be
+    /// deleted than the client means.
+    pub fn of_delete(headers: &HeaderMap) -> Result<Conditions> {
+        const TIME: &str = "x-amz-if-match-last-modified-time";
+        const SIZE: &str = "x-amz-if-match-size";
+        let text = |name: &str| headers.get(name).map(|v| v.to_str().unwrap_or_default());
+        Ok(Conditions {
+            matches: text("if-match").map(str::to_owned),
+            modified: text(TIME).map(|t| time(TIME, t)).transpose()?,
+            size: text(SIZE).map(|t| size(SIZE, t)).transpose()?,
+            ..Conditions::default()
+        })
+    }
+
+    /// The conditions on one object of a `DeleteObjects`: texts of `ETag`, `LastModifiedTime` and
+    /// `Size`.
+    pub fn of_delete_object(
+        etag: Option<&str>,
+        modified: Option<&str>,
+        bytes: Option<&str>,
+    ) -> Result<Conditions> {
+        Ok(Conditions {
+            matches: etag.map(str::to_owned),
+            modified: modified.map(|t| time("LastModifiedTime", t)).transpose()?,
+            size: bytes.map(|t| size("Size", t)).transpose()?,
+            ..Conditions::default()
+        })
     }
 
     /// Whether there are none.
@@ -108,6 +153,32 @@ impl Conditions {
         }
         Ok(())
     }
+
+    /// Judges the deletion of what is there. Nothing is as good as deleted (20.1, `DeleteObject`).
+    pub fn for_delete(&self, doomed: Option<Doomed>) -> Result<()> {
+        let Some(doomed) = doomed else { return Ok(()) };
+        let failed = if self.matches.as_deref().is_some_and(|tags| !any(tags, doomed.etag)) {
+            "If-Match"
+        } else if self.modified.is_some_and(|t| t != doomed.modified) {
+            "x-amz-if-match-last-modified-time"
+        } else if self.size.is_some_and(|s| s != doomed.size) {
+            "x-amz-if-match-size"
+        } else {
+            return Ok(());
+        };
+        Err(S3Error::from(ErrorCode::PreconditionFailed).with("Condition", failed))
+    }
+}
+
+fn time(name: &'static str, text: &str) -> Result<u64> {
+    date::parse_http(text)
+        .or_else(|| date::parse_iso8601(text))
+        .ok_or_else(|| S3Error::argument(name, text, "a time was expected"))
+}
+
+fn size(name: &'static str, text: &str) -> Result<u64> {
+    let number = text.trim().parse();
+    number.map_err(|_| S3Error::argument(name, text, "a number of bytes was expected"))
 }
 
 /// Whether one of a comma-separated list of tags is `etag`.
@@ -154,5 +225,36 @@ mod tests {
         assert_eq!(code(&c, None), Some(ErrorCode::NoSuchKey));
         assert_eq!(code(&c, Some("y")), Some(ErrorCode::PreconditionFailed));
         assert_eq!(code(&c, Some("x")), None);
+    }
+
+    #[test]
+    fn deletions() {
+        let mut h = HeaderMap::new();
+        let marker = Doomed { modified: 100, ..Doomed::default() };
+        let object = Doomed { etag: "x", modified: 100, size: 7 };
+        let judged = |h: &HeaderMap, of| {
+            Conditions::of_delete(h).unwrap().for_delete(of).map_err(|e| e.details)
+        };
+        let failed = |name: &str| Err(vec![("Condition", name.to_owned())]);
+        h.insert("if-match", "\"y\"".parse().unwrap());
+        assert_eq!(judged(&h, None), Ok(()));
+        assert_eq!(judged(&h, Some(object)), failed("If-Match"));
+        h.insert("if-match", "*".parse().unwrap());
+        assert_eq!(judged(&h, Some(marker)), Ok(()));
+        h.insert("if-match", "x".parse().unwrap());
+        assert_eq!(judged(&h, Some(marker)), failed("If-Match"));
+        for (name, good, bad) in [
+            ("x-amz-if-match-size", "7".to_owned(), "8".to_owned()),
+            ("x-amz-if-match-last-modified-time", date::http_date(100), date::http_date(101)),
+        ] {
+            h.insert(name, good.parse().unwrap());
+            assert_eq!(judged(&h, Some(object)), Ok(()));
+            h.insert(name, bad.parse().unwrap());
+            assert_eq!(judged(&h, Some(object)), failed(name));
+            h.insert(name, "soon".parse().unwrap());
+            let refused = Conditions::of_delete(&h).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::InvalidArgument, "{name}");
+            h.remove(name);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use s3::checksum::Checksum;
-use s3::condition::Conditions;
+use s3::condition::{Conditions, Doomed};
 use s3::range::Span;
 use s3::xml::config::Versioning;
 use s3::xml::multi::CompletePart;
@@ -358,11 +358,15 @@ impl Layout for Memory {
         let now = self.tick();
         self.with(bucket, |state| {
             let versioning = state.bucket.versioning;
-            let list = state.keys.entry(key.to_owned()).or_default();
-            let current = find(list, version).map(|at| list[at].clone()).filter(|v| !v.marker);
-            if conditions.matches.is_some() {
-                conditions.for_write(current.as_ref().map(|v| v.info.etag.as_str()))?;
+            if !conditions.is_empty() {
+                let list = state.keys.get(key).map(Vec::as_slice).unwrap_or_default();
+                let Some(at) = find(list, version) else { return Ok(Deleted::default()) };
+                let info = &list[at].info;
+                let modified = info.modified / 1_000_000_000;
+                let doomed = Doomed { etag: &info.etag, modified, size: info.size };
+                conditions.for_delete(Some(doomed))?;
             }
+            let list = state.keys.entry(key.to_owned()).or_default();
             let deleted = if let (None, Some(kind)) = (version, versioning) {
                 let id = match kind {
                     Versioning::Enabled => format!("v{now}"),

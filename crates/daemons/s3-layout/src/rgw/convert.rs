@@ -38,6 +38,7 @@ pub(super) const OLH_ID_TAG: &[u8] = b"user.rgw.olh.idtag";
 pub(super) const OLH_PENDING: &[u8] = b"user.rgw.olh.pending.";
 /// Attributes that RGW 16.2 does not have.
 pub(super) const CHECKSUM: &[u8] = b"user.rgw.siphon.checksum";
+pub(super) const PART_CHECKSUMS: &[u8] = b"user.rgw.siphon.part-checksums";
 pub(super) const UPLOAD_CHECKSUM: &[u8] = b"user.rgw.siphon.upload-checksum";
 pub(super) const UPLOAD_FATE: &[u8] = b"user.rgw.siphon.fate";
 const OWNERSHIP: &[u8] = b"user.rgw.siphon.ownership";
@@ -365,6 +366,35 @@ pub(super) fn checksum_of(attrs: &Attrs) -> Option<Checksum> {
     Checksum::parse(Algorithm::parse(algorithm).ok()?, value).ok()
 }
 
+/// The most bytes of an attribute with checksums of parts: a head has room for other attributes.
+const PART_CHECKSUMS_MAX: usize = 32 << 10;
+
+/// The checksums of an object's parts: the algorithm, and the values one after the other. `None` if
+/// there are too many of them.
+pub(super) fn part_checksums_attr<'a>(
+    algorithm: Algorithm,
+    parts: impl Iterator<Item = &'a Checksum>,
+) -> Option<Bytes> {
+    let mut attr = algorithm.name().as_bytes().to_vec();
+    attr.push(b' ');
+    for part in parts {
+        attr.extend_from_slice(&part.value);
+    }
+    (attr.len() <= PART_CHECKSUMS_MAX).then(|| attr.into())
+}
+
+/// Reads [`part_checksums_attr`]; empty if there are none.
+pub(super) fn part_checksums_of(attrs: &Attrs) -> Vec<Checksum> {
+    let read = || {
+        let stored = attrs.get(PART_CHECKSUMS)?;
+        let at = stored.iter().position(|b| *b == b' ')?;
+        let algorithm = Algorithm::parse(std::str::from_utf8(&stored[..at]).ok()?).ok()?;
+        let values = stored[at + 1..].chunks_exact(algorithm.bytes());
+        Some(values.map(|v| Checksum { algorithm, value: v.to_vec(), parts: None }).collect())
+    };
+    read().unwrap_or_default()
+}
+
 pub(super) fn quota_record(q: &Quota) -> QuotaInfo {
     let limit = |n: Option<u64>| n.map_or(-1, |n| i64::try_from(n).unwrap_or(i64::MAX));
     QuotaInfo {
@@ -462,6 +492,22 @@ pub(super) fn user_value(info: &UserInfo) -> User {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn checksums_of_parts_return() {
+        let sum = |b: u8| Checksum { algorithm: Algorithm::Sha1, value: vec![b; 20], parts: None };
+        let sums = [sum(1), sum(b' '), sum(0)];
+        let attr = part_checksums_attr(Algorithm::Sha1, sums.iter()).unwrap();
+        let attrs = |v: Bytes| Attrs::from([(Bytes::from_static(PART_CHECKSUMS), v)]);
+        assert_eq!(part_checksums_of(&attrs(attr)), sums);
+        assert!(
+            part_checksums_attr(Algorithm::Sha1, std::iter::repeat_n(&sums[0], 2000)).is_none()
+        );
+        for odd in [&b""[..], b"SHA1", b"MD5 x", b"\xff x", b"SHA1 short"] {
+            assert!(part_checksums_of(&attrs(Bytes::from_static(odd))).is_empty());
+        }
+        assert!(part_checksums_of(&Attrs::new()).is_empty());
+    }
 
     #[test]
     fn acls_return() {

@@ -15,13 +15,20 @@ use ::rgw::object::{ObjRemoveOp, ObjStorePgVerOp};
 use bytes::Bytes;
 use client::{ClientError, Comparison, Operation};
 use s3::ErrorCode;
-use s3::condition::Conditions;
+use s3::condition::{Conditions, Doomed};
 use types::{Errno, Utime};
 
 /// How often a change is tried again that another gateway's change came before.
 pub(super) const RACES_MAX: u32 = 20;
 /// A flag of the index's log: the change is of a version (Ceph: `RGW_BILOG_FLAG_VERSIONED_OP`).
 pub(super) const LOG_VERSIONED: u16 = ::rgw::bilog::FLAG_VERSIONED_OP;
+
+/// What becomes of the data behind a head that is removed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Data {
+    Discarded,
+    Kept,
+}
 
 /// The head of an object, as it was read.
 #[derive(Clone, Debug, Default)]
@@ -255,7 +262,10 @@ impl Inner {
         for _ in 0..RACES_MAX {
             if !known {
                 old = self.read_head(w.bucket, &w.name, w.extra, 0).await?;
-                judge(w.conditions, &old)?;
+                // Of several versions the head of one does not tell which is current.
+                if !(w.versioned && old.has_versions()) {
+                    judge(w.conditions, &old)?;
+                }
                 self.note_tail(w.bucket, &w.name, &old, notes).await?;
             }
             known = false;
@@ -317,15 +327,40 @@ impl Inner {
         conditions: &Conditions,
         bilog_flags: u16,
     ) -> Result<Option<Head>> {
+        let kind = (extra, bilog_flags);
+        let data = Data::Discarded;
+        self.remove_head_and(data, bucket, name, hashed, kind, remove_objs, conditions).await
+    }
+
+    /// Removes the head of a version that does not become one, and leaves the data behind it: it
+    /// belongs to an upload.
+    pub(super) async fn withdraw_head(&self, bucket: &Handle, name: &ObjName) -> Result<()> {
+        let (hashed, kind) = (&name.name, (false, LOG_VERSIONED));
+        let all = Conditions::default();
+        self.remove_head_and(Data::Kept, bucket, name, hashed, kind, &[], &all).await.map(|_| ())
+    }
+
+    async fn remove_head_and(
+        &self,
+        data: Data,
+        bucket: &Handle,
+        name: &ObjName,
+        hashed: &Bytes,
+        (extra, bilog_flags): (bool, u16),
+        remove_objs: &[ObjKey],
+        conditions: &Conditions,
+    ) -> Result<Option<Head>> {
         let (io, oid) = self.head_place(bucket, name, extra).await?;
         let mut notes = self.notes(hashed).await?;
         for _ in 0..RACES_MAX {
             let head = self.read_head(bucket, name, extra, 0).await?;
-            judge(conditions, &head)?;
+            judge_doomed(conditions, &head)?;
             if !head.exists {
                 return Ok(None);
             }
-            self.note_tail(bucket, name, &head, &mut notes).await?;
+            if data == Data::Discarded {
+                self.note_tail(bucket, name, &head, &mut notes).await?;
+            }
             let tag: Bytes = self.new_tag();
             self.prepare(bucket, name, hashed, ModifyOp::DEL, &tag, bilog_flags).await?;
             let mut op = Operation::new();
@@ -354,7 +389,9 @@ impl Inner {
                         bilog_flags,
                     )
                     .await;
-                    self.discard_tail(bucket, &head).await;
+                    if data == Data::Discarded {
+                        self.discard_tail(bucket, &head).await;
+                    }
                     notes.done();
                     return Ok(Some(head));
                 }
@@ -378,6 +415,15 @@ fn judge(conditions: &Conditions, head: &Head) -> Result<()> {
         conditions.for_write(etag.as_deref())?;
     }
     Ok(())
+}
+
+/// Judges the deletion of the object that has this head now.
+fn judge_doomed(conditions: &Conditions, head: &Head) -> Result<()> {
+    if conditions.is_empty() || !head.is_object() {
+        return Ok(());
+    }
+    let (etag, modified) = (head.etag(), head.mtime.sec.into());
+    Ok(conditions.for_delete(Some(Doomed { etag: &etag, modified, size: head.size() }))?)
 }
 
 pub(super) fn raced(conditions: &Conditions) -> Error {

@@ -193,12 +193,7 @@ impl Inner {
         let versioned = bucket.info.versioning.is_some();
         if versioned && !new.conditions.is_empty() {
             // The head that is written is that of another version.
-            let current = match self.open(bucket, key, None, false).await {
-                Ok(object) => Some(object.info.etag),
-                Err(e) if e.code() == ErrorCode::NoSuchKey => None,
-                Err(e) => return Err(e),
-            };
-            new.conditions.for_write(current.as_deref())?;
+            self.judge_write(bucket, key, &new.conditions).await?;
         }
         attrs.insert(Bytes::from_static(convert::ETAG), etag.clone().into());
         attrs.insert(Bytes::from_static(convert::ACL), convert::acl_attr(&new.acl)?);
@@ -237,12 +232,14 @@ impl Inner {
                 tagged: true,
                 mtime,
                 remove_objs,
-                conditions: if versioned { &none } else { &new.conditions },
+                conditions: if bucket.versions_enabled() { &none } else { &new.conditions },
                 versioned,
             })
             .await?;
         // An object without versions stays one where versions are suspended.
-        if versioned && (bucket.versions_enabled() || old.has_versions()) {
+        if bucket.versions_enabled() && !new.conditions.is_empty() {
+            self.link_if(bucket, key, &name, &new.conditions, of_upload).await?;
+        } else if versioned && (bucket.versions_enabled() || old.has_versions()) {
             self.link(bucket, &name, None).await?;
         }
         notes.done();
@@ -272,16 +269,10 @@ impl Inner {
             self.remove_head(bucket, &plain, &hashed, false, &[], conditions, 0).await?;
             return Ok(Deleted::default());
         }
-        if !conditions.is_empty() {
-            let current = match self.open(bucket, key, version, false).await {
-                Ok(object) => Some(object.info.etag),
-                Err(Error::DeleteMarker { .. }) => None,
-                Err(e) if matches!(e.code(), ErrorCode::NoSuchKey | ErrorCode::NoSuchVersion) => {
-                    None
-                }
-                Err(e) => return Err(e),
-            };
-            conditions.for_write(current.as_deref())?;
+        // Without one there is no marker either.
+        let absent = Deleted { version: version.map(str::to_owned), marker: false };
+        if !conditions.is_empty() && !self.judge_deletion(bucket, key, version, conditions).await? {
+            return Ok(absent);
         }
         let Some(version) = version else {
             let mut marker = plain;
@@ -296,8 +287,13 @@ impl Inner {
                 owner: owner.into(),
                 ..EntryMeta::default()
             };
-            let made = self.link(bucket, &marker, Some(meta)).await?;
+            let made = if conditions.is_empty() {
+                Some(self.link(bucket, &marker, Some(meta)).await?)
+            } else {
+                self.mark_if(bucket, key, &marker, &meta, conditions).await?
+            };
             notes.done();
+            let Some(made) = made else { return Ok(absent) };
             let mut version = Some(shown_version(&marker.instance));
             if !made {
                 // A delete marker is there already.
@@ -493,9 +489,17 @@ impl Inner {
     /// The parts of an object.
     pub(super) fn parts(object: &ObjectRef) -> Vec<PartSpan> {
         let parts = object.head.manifest.as_ref().map(|m| m.parts()).unwrap_or_default();
+        let sums = convert::part_checksums_of(&object.head.attrs);
+        let known = sums.len() == parts.len();
+        let mut sums = sums.into_iter().filter(|_| known);
         parts
             .into_iter()
-            .map(|(number, offset, length)| PartSpan { number, offset, length, checksum: None })
+            .map(|(number, offset, length)| PartSpan {
+                number,
+                offset,
+                length,
+                checksum: sums.next(),
+            })
             .collect()
     }
 }

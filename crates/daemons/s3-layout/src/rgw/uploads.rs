@@ -650,6 +650,10 @@ impl Inner {
         }
         if let Some(sum) = &checksum {
             attrs.insert(Bytes::from_static(convert::CHECKSUM), convert::checksum_attr(sum));
+            let of_parts = sums.iter().map(|(s, _)| s);
+            if let Some(attr) = convert::part_checksums_attr(sum.algorithm, of_parts) {
+                attrs.insert(Bytes::from_static(convert::PART_CHECKSUMS), attr);
+            }
         }
         let new = NewObject {
             bytes: Some(size),

@@ -4,18 +4,22 @@
 //! A change is noted in the head as pending, made in the index, and then applied to the head from
 //! the index's log. A gateway that ends in between leaves the pending note: the next reader applies
 //! the log.
+//!
+//! The index decides which version is current. A change with conditions is made only if the row
+//! that says so is as it was before the current version was judged (decision 0039).
 
 use super::Inner;
-use super::bucket::Handle;
+use super::bucket::{BucketRef, Handle};
 use super::cluster::{call, decoded, encoded, random_lower, submit};
 use super::convert;
-use super::heads::{Head, LOG_VERSIONED, RACES_MAX};
+use super::heads::{Head, LOG_VERSIONED, RACES_MAX, raced};
 use super::index::{GUARDS, failed};
 use super::objects::shown_version;
 use crate::api::{Error, Result};
+use ::rgw::bi::{BiGetOp, BiRow, BiType};
 use ::rgw::entry::EntryMeta;
 use ::rgw::manifest::BucketObject;
-use ::rgw::names::ObjName;
+use ::rgw::names::{self, ObjName};
 use ::rgw::object::ObjCheckAttrsPrefix;
 use ::rgw::olh::{
     ClearOlhOp, LinkOlhOp, OlhInfo, OlhLog, OlhLogOp, OlhPending, ReadOlhLogOp, ReadOlhLogRet,
@@ -23,7 +27,9 @@ use ::rgw::olh::{
 };
 use bytes::Bytes;
 use client::{ClientError, Comparison, Operation};
-use s3::condition::Conditions;
+use s3::ErrorCode;
+use s3::condition::{Conditions, Doomed};
+use std::collections::BTreeMap;
 use types::{Errno, Utime};
 
 /// How long a pending note holds back the clean-up of a head (Ceph:
@@ -36,6 +42,29 @@ enum Change {
     Link(Option<Box<EntryMeta>>),
     /// A version is removed.
     Unlink,
+}
+
+/// The row that tells of an object's versions, as it was before something was judged.
+pub(super) struct SeenVersions(BTreeMap<Bytes, (Bytes, Comparison)>);
+
+impl SeenVersions {
+    /// The operation fails with ECANCELED if the row is another one.
+    pub(super) fn guard(&self, op: Operation) -> Operation {
+        op.omap_compare(&self.0)
+    }
+}
+
+/// How rows of an object's versions begin (Ceph: `BI_PREFIX_CHAR`, `BI_BUCKET_OLH_DATA_INDEX`).
+const OLH_ROWS: &[u8] = b"\x801001_";
+
+/// What came of a [`Change`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changed {
+    Made,
+    /// There was nothing to do.
+    Nothing,
+    /// The index knows something else of the object than was seen.
+    Otherwise,
 }
 
 impl Inner {
@@ -68,12 +97,30 @@ impl Inner {
         version: &ObjName,
         marker: Option<EntryMeta>,
     ) -> Result<bool> {
-        self.change_versions(bucket, version, Change::Link(marker.map(Box::new))).await
+        let change = Change::Link(marker.map(Box::new));
+        Ok(self.change_versions(bucket, version, change, None).await? == Changed::Made)
+    }
+
+    /// [`Inner::link`] if the index still knows of the object's versions what was seen; `None` if
+    /// it does not.
+    pub(super) async fn link_as_seen(
+        &self,
+        bucket: &Handle,
+        version: &ObjName,
+        marker: Option<EntryMeta>,
+        seen: &SeenVersions,
+    ) -> Result<Option<bool>> {
+        let change = Change::Link(marker.map(Box::new));
+        Ok(match self.change_versions(bucket, version, change, Some(seen)).await? {
+            Changed::Made => Some(true),
+            Changed::Nothing => Some(false),
+            Changed::Otherwise => None,
+        })
     }
 
     /// Removes a version.
     pub(super) async fn unlink(&self, bucket: &Handle, version: &ObjName) -> Result<()> {
-        self.change_versions(bucket, version, Change::Unlink).await.map(|_| ())
+        self.change_versions(bucket, version, Change::Unlink, None).await.map(|_| ())
     }
 
     async fn change_versions(
@@ -81,7 +128,8 @@ impl Inner {
         bucket: &Handle,
         version: &ObjName,
         change: Change,
-    ) -> Result<bool> {
+        seen: Option<&SeenVersions>,
+    ) -> Result<Changed> {
         let name = ObjName::plain(version.name.clone());
         for _ in 0..RACES_MAX {
             let mut head = self.read_head(bucket, &name, false, 0).await?;
@@ -93,7 +141,7 @@ impl Inner {
                         key: version.index_key(),
                         olh_tag: olh_tag.clone(),
                         delete_marker: marker.is_some(),
-                        op_tag,
+                        op_tag: op_tag.clone(),
                         meta: marker.as_deref().cloned().unwrap_or_default(),
                         olh_epoch: 0,
                         log_op: self.log_data,
@@ -102,13 +150,19 @@ impl Inner {
                         high_precision_time: false,
                         zones_trace: Default::default(),
                     };
-                    let link = |o| call(o, "rgw", "bucket_link_olh", &op, true);
+                    let link = |o| {
+                        let o = match seen {
+                            Some(seen) => seen.guard(o),
+                            None => o,
+                        };
+                        call(o, "rgw", "bucket_link_olh", &op, true)
+                    };
                     self.on_shard(bucket, &name.name, link).await?
                 }
                 Change::Unlink => {
                     let op = UnlinkInstanceOp {
                         key: version.index_key(),
-                        op_tag,
+                        op_tag: op_tag.clone(),
                         olh_epoch: 0,
                         log_op: self.log_data,
                         bilog_flags: 0,
@@ -122,18 +176,42 @@ impl Inner {
             match made {
                 Ok(_) => {
                     self.update_head(bucket, &name, &head).await?;
-                    return Ok(true);
+                    return Ok(Changed::Made);
+                }
+                Err(Errno::ECANCELED) if seen.is_some() => {
+                    self.forget_change(bucket, &name, &olh_tag, &op_tag).await?;
+                    return Ok(Changed::Otherwise);
                 }
                 // The index has another head: that one is gone, and its successor has been made.
                 Err(Errno::ECANCELED) => {}
                 Err(Errno::ENOENT) if !matches!(change, Change::Link(None)) => {
                     self.update_head(bucket, &name, &head).await?;
-                    return Ok(false);
+                    return Ok(Changed::Nothing);
                 }
                 Err(e) => return Err(failed("changing the versions of an object", e)),
             }
         }
         Err(Error::Unavailable("other changes of the object came before this one".into()))
+    }
+
+    /// Takes back what [`Inner::announce`] noted of a change that was not made.
+    async fn forget_change(
+        &self,
+        bucket: &Handle,
+        name: &ObjName,
+        olh_tag: &Bytes,
+        op_tag: &Bytes,
+    ) -> Result<()> {
+        let (io, oid) = self.head_place(bucket, name, false).await?;
+        let op = Operation::new()
+            .compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, olh_tag)
+            .remove_xattr([convert::OLH_PENDING, &op_tag[..]].concat());
+        match submit(&io, oid, op, None).await {
+            Ok(_) | Err(ClientError::Errno(Errno::ECANCELED | Errno::ENOENT | Errno::ENODATA)) => {
+                Ok(())
+            }
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// Notes in the head that a change is about to be made: the change's tag, or `None` if another
@@ -370,6 +448,125 @@ impl Inner {
             }
             Err(e) => Err(e.into()),
         }
+    }
+}
+
+impl Inner {
+    async fn seen_versions(&self, bucket: &Handle, name: &ObjName) -> Result<SeenVersions> {
+        let op = BiGetOp { key: name.index_key(), kind: BiType::OLH };
+        let get = |o| call(o, "rgw", "bi_get", &op, false);
+        let (row, value) = match self.on_shard(bucket, &name.name, get).await? {
+            Ok(outcome) => {
+                let row: BiRow = decoded("a row of an index", &outcome.data(GUARDS)?)?;
+                (row.entry.idx, row.entry.data)
+            }
+            // No row compares as an empty one.
+            Err(Errno::ENOENT) => {
+                ([OLH_ROWS, &name.index_key().name].concat().into(), Bytes::new())
+            }
+            Err(e) => return Err(failed("reading an object's versions", e)),
+        };
+        Ok(SeenVersions([(row, (value, Comparison::Eq))].into()))
+    }
+
+    /// Judges a write over the current version.
+    pub(super) async fn judge_write(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        conditions: &Conditions,
+    ) -> Result<()> {
+        let current = match self.open(bucket, key, None, false).await {
+            Ok(object) => Some(object.info.etag),
+            Err(e) if e.code() == ErrorCode::NoSuchKey => None,
+            Err(e) => return Err(e),
+        };
+        Ok(conditions.for_write(current.as_deref())?)
+    }
+
+    /// Judges the deletion of a version, or of the object. `false` if there is nothing to delete.
+    pub(super) async fn judge_deletion(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        version: Option<&str>,
+        conditions: &Conditions,
+    ) -> Result<bool> {
+        let (etag, modified, size) = match self.open(bucket, key, version, false).await {
+            Ok(object) => {
+                let info = &object.info;
+                (info.etag.clone(), info.modified / 1_000_000_000, info.size)
+            }
+            Err(Error::DeleteMarker { version, .. }) => {
+                let name = if version.as_bytes() == names::NULL_VERSION {
+                    ObjName::plain(key.to_owned())
+                } else {
+                    ObjName::version(key.to_owned(), version)
+                };
+                let entry = self.version_entry(bucket, &name).await?;
+                let Some(entry) = entry else { return Ok(false) };
+                (String::new(), entry.meta.mtime.sec.into(), 0)
+            }
+            Err(e) if matches!(e.code(), ErrorCode::NoSuchKey | ErrorCode::NoSuchVersion) => {
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
+        };
+        conditions.for_delete(Some(Doomed { etag: &etag, modified, size }))?;
+        Ok(true)
+    }
+
+    /// Makes a version that was written the current one if the conditions hold at that moment; else
+    /// it is removed, and the data behind it too if it is not an upload's.
+    pub(super) async fn link_if(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        version: &ObjName,
+        conditions: &Conditions,
+        of_upload: bool,
+    ) -> Result<()> {
+        let plain = ObjName::plain(version.name.clone());
+        let mut refused = raced(conditions);
+        for _ in 0..RACES_MAX {
+            let seen = self.seen_versions(bucket, &plain).await?;
+            if let Err(e) = self.judge_write(bucket, key, conditions).await {
+                refused = e;
+                break;
+            }
+            if self.link_as_seen(bucket, version, None, &seen).await?.is_some() {
+                return Ok(());
+            }
+        }
+        if of_upload {
+            self.withdraw_head(bucket, version).await?;
+        }
+        self.settle_version(bucket, version).await?;
+        Err(refused)
+    }
+
+    /// Makes a delete marker the current version if the conditions hold at that moment: `None` if
+    /// there is no object, `Some(false)` if a delete marker is to follow a delete marker.
+    pub(super) async fn mark_if(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        marker: &ObjName,
+        meta: &EntryMeta,
+        conditions: &Conditions,
+    ) -> Result<Option<bool>> {
+        let plain = ObjName::plain(marker.name.clone());
+        for _ in 0..RACES_MAX {
+            let seen = self.seen_versions(bucket, &plain).await?;
+            if !self.judge_deletion(bucket, key, None, conditions).await? {
+                return Ok(None);
+            }
+            let made = self.link_as_seen(bucket, marker, Some(meta.clone()), &seen).await?;
+            if made.is_some() {
+                return Ok(made);
+            }
+        }
+        Err(raced(conditions))
     }
 }
 
