@@ -62,8 +62,31 @@ pub(crate) async fn head<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         let stats = call.layout().bucket_stats(&call.bucket()?).await?;
         answer.header("x-rgw-object-count", stats.objects.to_string());
         answer.header("x-rgw-bytes-used", stats.bytes.to_string());
+        quotas(call, &mut answer)?;
     }
     Ok(answer)
+}
+
+/// Tells the bucket's owner its quotas; -1 is no limit (16.2, `dump_bucket_metadata`). Of buckets 0
+/// is no limit, and -1 is none at all.
+fn quotas<L: Layout>(call: &Call<L>, answer: &mut Answer<L::Reader>) -> Result<()> {
+    let owner = &call.bucket()?.as_ref().owner.clone();
+    let Some(user) = call.sender.user.as_ref().filter(|user| user.id == *owner) else {
+        return Ok(());
+    };
+    let text = |n: Option<u64>| n.map_or("-1".to_owned(), |n| n.to_string());
+    let buckets = user.max_buckets.unwrap_or(0);
+    let buckets = (user.max_buckets != Some(0)).then_some(u64::from(buckets));
+    for (name, limit) in [
+        ("x-rgw-quota-user-size", user.user_quota.max_bytes),
+        ("x-rgw-quota-user-objects", user.user_quota.max_objects),
+        ("x-rgw-quota-max-buckets", buckets),
+        ("x-rgw-quota-bucket-size", user.bucket_quota.max_bytes),
+        ("x-rgw-quota-bucket-objects", user.bucket_quota.max_objects),
+    ] {
+        answer.header(name, text(limit));
+    }
+    Ok(())
 }
 
 fn ownership<L: Layout>(call: &Call<L>) -> Result<Option<Ownership>> {
@@ -89,9 +112,9 @@ pub(crate) async fn create<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let made = call
         .layout()
         .create_bucket(NewBucket {
-            name,
+            name: name.clone(),
             owner: user.id.clone(),
-            acl,
+            acl: acl.clone(),
             location: location.unwrap_or_default(),
             object_lock,
             ownership,
@@ -99,8 +122,14 @@ pub(crate) async fn create<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         .await;
     match made {
         Ok(_) => {}
-        // Ceph's gateway answers a repetition as the first request.
-        Err(e) if e.code() == ErrorCode::BucketAlreadyOwnedByYou => {}
+        // Ceph's gateway answers a repetition as the first request, if it would give the same
+        // rights.
+        Err(e) if e.code() == ErrorCode::BucketAlreadyOwnedByYou => {
+            let there = call.layout().bucket(&name).await?;
+            if there.as_ref().settings.acl != acl {
+                return Err(ErrorCode::BucketAlreadyExists.into());
+            }
+        }
         Err(e) => return Err(e.into()),
     }
     let mut answer = Answer::empty(StatusCode::OK);
@@ -118,7 +147,8 @@ pub(crate) async fn location<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     call.need_bucket(Permission::ReadAcp)?;
     let bucket = call.bucket()?;
     let location = &bucket.as_ref().location;
-    let zone_group = location.split(':').next().unwrap_or_default();
+    let zone_group = location.split(':').next().filter(|name| !name.is_empty());
+    let zone_group = zone_group.unwrap_or(&call.gateway.options.region);
     let mut w = Writer::document("LocationConstraint", Some(NAMESPACE));
     w.content(zone_group);
     Ok(Answer::xml(w.finish()))

@@ -6,7 +6,9 @@ use crate::call::{Call, Handled};
 use crate::fail::{Fail, Result};
 use crate::limits::{BODY_BYTES, PUT_BYTES_MAX};
 use crate::multipart::part_of;
-use crate::object::{asked_tags, coverage, kept_headers, refuse_unknown, storage_class};
+use crate::object::{
+    asked_tags, coverage, kept_headers, refuse_unknown, say_version, storage_class,
+};
 use bytes::Bytes;
 use md5::{Digest, Md5};
 use s3::checksum::{Algorithm, Checksum, Hasher};
@@ -124,7 +126,7 @@ pub(crate) async fn copy<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let sum = written.checksum.as_ref();
     let text = result("CopyObjectResult", &written.etag, written.modified, sum, true);
     let mut answer = Answer::xml(text);
-    answer.maybe("x-amz-version-id", written.version.as_deref());
+    say_version(&mut answer, written.version.as_deref());
     answer.maybe("x-amz-copy-source-version-id", info.version.as_deref());
     Ok(answer)
 }
@@ -177,15 +179,13 @@ pub(crate) async fn part_copy<L: Layout>(call: &mut Call<L>) -> Handled<L> {
             // Unlike a GET, a copy must name bytes that are all there.
             match range {
                 Range::FromTo(_, last) if last >= info.size => {
-                    return Err(S3Error::argument(
-                        "x-amz-copy-source-range",
-                        text,
+                    return Err(Fail::new(
+                        ErrorCode::InvalidRange,
                         format!(
                             "Range specified is not valid for source object of size: {}",
                             info.size
                         ),
-                    )
-                    .into());
+                    ));
                 }
                 range => Some(range.resolve(info.size)?),
             }

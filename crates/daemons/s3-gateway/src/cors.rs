@@ -29,7 +29,9 @@ fn say(headers: &mut HeaderMap, rule: &CorsRule, origin: &str) {
 /// Adds what a browser needs to show the answer to a page, if the bucket allows the page's origin.
 pub(crate) fn add<L: Layout>(headers: &mut HeaderMap, call: &Call<L>, bucket: &Bucket) {
     let Some(origin) = call.header("origin") else { return };
-    let rule = bucket.settings.cors.as_ref().and_then(|c| c.rule(origin, &call.method));
+    // As with Ceph's gateway, the page may name the method that counts.
+    let method = call.header("access-control-request-method").unwrap_or(&call.method);
+    let rule = bucket.settings.cors.as_ref().and_then(|c| c.rule(origin, method));
     if let Some(rule) = rule {
         say(headers, rule, origin);
     }

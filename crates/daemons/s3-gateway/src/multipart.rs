@@ -6,17 +6,17 @@ use crate::call::{Call, Handled};
 use crate::fail::{Fail, Result};
 use crate::list::{Encoding, maximum};
 use crate::object::{asked_tags, coverage, kept_headers, refuse_unknown, say_checksum};
-use crate::object::{shown_class, storage_class};
+use crate::object::{say_version, shown_class, storage_class};
 use http::StatusCode;
 use s3::checksum::{Algorithm, Coverage, Promise, promised};
 use s3::condition::{Conditions, Of};
 use s3::names::check_key;
 use s3::xml::config::Permission;
-use s3::xml::multi::{PARTS_MAX, parse_complete};
+use s3::xml::multi::{CompletePart, PARTS_MAX, parse_complete};
 use s3::xml::{Limits, NAMESPACE, Writer};
-use s3::{ErrorCode, S3Error, date};
+use s3::{ErrorCode, S3Error, date, etag};
 use s3_layout::Layout;
-use s3_layout::api::{Complete, NewUpload, PendingUpload, Uploads};
+use s3_layout::api::{Complete, NewUpload, PendingUpload, Uploads, Written};
 
 /// The checksum that a new upload asks for.
 fn asked_checksum<L: Layout>(call: &Call<L>) -> Result<Option<(Algorithm, Coverage)>> {
@@ -153,6 +153,26 @@ fn completes<L: Layout>(call: &mut Call<L>) -> Result<Complete> {
     Ok(Complete { conditions, checksum, bytes })
 }
 
+/// What an upload that is not there any more has become, if the object is made of these parts: the
+/// client asks again because it had no answer.
+async fn completed<L: Layout>(
+    call: &Call<L>,
+    bucket: &L::Bucket,
+    parts: &[CompletePart],
+) -> Option<Written> {
+    let digests: Option<Vec<_>> = parts.iter().map(|p| etag::unhex::<16>(&p.etag)).collect();
+    let made = etag::of_parts(digests?.iter());
+    let object = call.layout().open(bucket, &call.route.key, None, false).await.ok()?;
+    let info = object.as_ref();
+    (info.etag == made).then(|| Written {
+        version: info.version.clone(),
+        etag: made,
+        modified: info.modified,
+        size: info.size,
+        checksum: info.checksum.clone(),
+    })
+}
+
 pub(crate) async fn complete<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     call.need_bucket(Permission::Write)?;
     let id = call.query.get("uploadId").unwrap_or_default().to_owned();
@@ -160,7 +180,12 @@ pub(crate) async fn complete<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let options = completes(call)?;
     let text = call.document(Limits::LIST.bytes).await?;
     let parts = parse_complete(&text)?;
-    let written = call.layout().complete_upload(&bucket, &key, &id, &parts, &options).await?;
+    let written = match call.layout().complete_upload(&bucket, &key, &id, &parts, &options).await {
+        Err(e) if e.code() == ErrorCode::NoSuchUpload => {
+            completed(call, &bucket, &parts).await.ok_or(e)?
+        }
+        done => done?,
+    };
     let mut w = Writer::document("CompleteMultipartUploadResult", Some(NAMESPACE));
     w.text("Location", &address(call)).text("Bucket", &call.route.bucket).text("Key", &key);
     w.text("ETag", &quoted(&written.etag));
@@ -168,7 +193,7 @@ pub(crate) async fn complete<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         w.text(c.algorithm.element(), &c.text()).text("ChecksumType", coverage(c));
     }
     let mut answer = Answer::xml(w.finish());
-    answer.maybe("x-amz-version-id", written.version.as_deref());
+    say_version(&mut answer, written.version.as_deref());
     say_checksum(&mut answer, written.checksum.as_ref());
     Ok(answer)
 }

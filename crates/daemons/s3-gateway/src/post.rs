@@ -7,7 +7,7 @@ use crate::body::Frames;
 use crate::call::{Call, Handled};
 use crate::fail::Result;
 use crate::limits::PUT_BYTES_MAX;
-use crate::object::{asked_tags, kept_headers, refuse_unknown, storage_class};
+use crate::object::{asked_tags, kept_headers, refuse_unknown, say_version, storage_class};
 use bytes::Bytes;
 use http::StatusCode;
 use md5::{Digest, Md5};
@@ -224,7 +224,7 @@ pub(crate) async fn post<L: Layout>(call: &mut Call<L>) -> Handled<L> {
         answer.header("location", place);
     }
     answer.header("etag", &etag);
-    answer.maybe("x-amz-version-id", written.version.as_deref());
+    say_version(&mut answer, written.version.as_deref());
     if let Some(origin) = origin {
         set(&mut call.headers, "origin", &origin);
         let mut extra = http::HeaderMap::new();

@@ -191,7 +191,7 @@ impl<L: Layout> Gateway<L> {
         let method = parts.method.as_str().to_owned();
         let query = Query::parse(raw_query)?;
         let target = Target { method: &method, path, query: &query, headers: &headers };
-        let route = Route::of(&target, &self.options.domains)?;
+        let mut route = Route::of(&target, &self.options.domains)?;
         let operation = route.operation;
         let sender = match operation {
             // A preflight is never signed; a form is signed inside.
@@ -204,6 +204,9 @@ impl<L: Layout> Gateway<L> {
                 authenticate(layout, &signed, &query, host_bucket, now, v2).await?
             }
         };
+        if operation == Operation::Preflight && route.tenant.is_none() {
+            route.tenant = self.tenant_of_key(&query).await;
+        }
         let mut call = Call {
             gateway: self.clone(),
             method,
@@ -243,6 +246,16 @@ impl<L: Layout> Gateway<L> {
         let mut answer = handled?;
         answer.body.hold(held);
         Ok(answer)
+    }
+}
+
+impl<L: Layout> Gateway<L> {
+    /// The tenant in which a preflight of a presigned URL names a bucket. Its signature is not
+    /// looked at: it is that of another method, and rules of CORS are all that is told.
+    async fn tenant_of_key(&self, query: &Query) -> Option<String> {
+        let credential = query.get("X-Amz-Credential").or_else(|| query.get("AWSAccessKeyId"))?;
+        let user = self.layout.user_of_key(credential.split('/').next()?).await.ok()?;
+        Some(user.id.tenant.clone())
     }
 }
 

@@ -12,6 +12,7 @@ use s3::xml::{Limits, NAMESPACE, Writer};
 use s3::{ErrorCode, S3Error};
 use s3_layout::Layout;
 use s3_layout::api::{BucketChange, ObjectChange, Settings};
+use s3_rules::access;
 use s3_rules::policy::{self, Policy};
 
 /// A document of the bucket's settings, or the error that says that there is none.
@@ -103,6 +104,13 @@ pub(crate) async fn put_policy<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     let text = call.document(policy::BYTES_MAX).await?;
     let bucket = call.bucket()?;
     let policy = Policy::parse(&text, &bucket.as_ref().name.name)?;
+    // As S3 has it: such a statement means almost all users.
+    if policy.allows_all_others() {
+        return Err(Fail::new(
+            ErrorCode::MalformedPolicy,
+            "Allow with NotPrincipal is not supported",
+        ));
+    }
     let blocked = bucket.as_ref().settings.public_access.is_some_and(|b| b.block_public_policy);
     if blocked && policy.is_public() {
         return Err(ErrorCode::AccessDenied.into());
@@ -118,12 +126,11 @@ pub(crate) async fn delete_policy<L: Layout>(call: &mut Call<L>) -> Handled<L> {
 pub(crate) async fn policy_status<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     call.need_owner_or(Permission::ReadAcp)?;
     let bucket = call.bucket()?;
-    if bucket.as_ref().settings.policy.is_none() {
-        return Err(ErrorCode::NoSuchBucketPolicy.into());
-    }
     let mut w = Writer::document("PolicyStatus", Some(NAMESPACE));
-    let public = call.gateway.has_public_policy(bucket.as_ref());
-    w.text("IsPublic", if public { "TRUE" } else { "FALSE" });
+    // As with Ceph's gateway, an ACL counts too (16.2, `RGWGetBucketPolicyStatus`).
+    let public = call.gateway.has_public_policy(bucket.as_ref())
+        || access::is_public(&bucket.as_ref().settings.acl);
+    w.value("IsPublic", public);
     Ok(Answer::xml(w.finish()))
 }
 
@@ -155,7 +162,7 @@ pub(crate) async fn put_ownership<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     );
     if ownership == Ownership::BucketOwnerEnforced && shared {
         return Err(Fail::new(
-            ErrorCode::InvalidRequest,
+            ErrorCode::InvalidBucketAclWithObjectOwnership,
             "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
         ));
     }

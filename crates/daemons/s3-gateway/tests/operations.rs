@@ -21,6 +21,12 @@ fn buckets() {
         let s = started().await;
         ask("PUT", "/buck").send(&s).await.ok();
         ask("PUT", "/buck").by("b").send(&s).await.refused(409, "BucketAlreadyExists");
+        // A repetition gives the same rights, or none.
+        ask("PUT", "/buck").send(&s).await.ok();
+        let open = ask("PUT", "/buck").header("x-amz-acl", "public-read");
+        open.send(&s).await.refused(409, "BucketAlreadyExists");
+        let got = ask("GET", "/buck?location").send(&s).await.ok();
+        assert!(got.text().ends_with(">default</LocationConstraint>"), "{}", got.text());
         ask("PUT", "/Buck").send(&s).await.refused(400, "InvalidBucketName");
         let location = "<CreateBucketConfiguration><LocationConstraint>here:fast</LocationConstraint></CreateBucketConfiguration>";
         ask("PUT", "/second").body(location).send(&s).await.ok();
@@ -37,6 +43,9 @@ fn buckets() {
         let none = ask("GET", "/").anonymous().send(&s).await.ok();
         assert_eq!(none.elements("Name"), Vec::<String>::new());
         ask("HEAD", "/buck").send(&s).await.ok();
+        let stats = ask("HEAD", "/buck?read-stats=true").send(&s).await.ok();
+        assert_eq!(stats.header("x-rgw-object-count"), "0");
+        assert_eq!(stats.header("x-rgw-quota-user-size"), "-1");
         assert_eq!(ask("HEAD", "/buck").by("b").send(&s).await.status, 403);
         let gone = ask("HEAD", "/nothing").send(&s).await;
         assert_eq!((gone.status, gone.body.len()), (404, 0));
@@ -96,6 +105,17 @@ fn objects() {
             .send(&s)
             .await
             .refused(412, "PreconditionFailed");
+        // Conditions of deletions: nothing is as good as deleted.
+        for (name, value) in [
+            ("x-amz-if-match-size", "2"),
+            ("x-amz-if-match-last-modified-time", "Thu, 01 Jan 2015 00:00:00 GMT"),
+        ] {
+            let other = |key: &str| ask("DELETE", key).header(name, value);
+            other("/buck/new").send(&s).await.refused(412, "PreconditionFailed");
+            assert_eq!(other("/buck/none").send(&s).await.status, 204);
+        }
+        let bad = ask("DELETE", "/buck/new").header("x-amz-if-match-size", "few");
+        bad.send(&s).await.refused(400, "InvalidArgument");
         // Answers that the sender chooses.
         let chosen = "/buck/a%20b/%C3%A4+?response-content-type=a%2Fb&response-expires=never";
         let got = ask("GET", chosen).send(&s).await.ok();
@@ -312,7 +332,7 @@ fn uploads_in_parts() {
         let beyond = source
             .header("x-amz-copy-source", "/buck/src")
             .header("x-amz-copy-source-range", "bytes=1-10");
-        beyond.send(&s).await.refused(400, "InvalidArgument");
+        beyond.send(&s).await.refused(416, "InvalidRange");
         let parts = ask("GET", &format!("/buck/big?uploadId={id}&max-parts=2")).send(&s).await.ok();
         assert_eq!(parts.elements("PartNumber"), ["1", "2"]);
         assert_eq!(parts.element("NextPartNumberMarker"), "2");
@@ -336,8 +356,7 @@ fn uploads_in_parts() {
         let right = || complete(document(&[(1, &one), (2, &two)]));
         right().header("x-amz-mp-object-size", "7").send(&s).await.refused(400, "InvalidRequest");
         right().header("x-amz-checksum-crc32", "AAAAAA==").send(&s).await.refused(400, "BadDigest");
-        let exists = right().header("if-match", "\"x\"");
-        exists.send(&s).await.refused(404, "NoSuchKey");
+        right().header("if-match", "\"x\"").send(&s).await.refused(404, "NoSuchKey");
         let done = right().header("x-amz-mp-object-size", "5242884").send(&s).await.ok();
         assert!(done.element("ETag").ends_with("-2&quot;"), "{}", done.text());
         let mut sum = Hasher::new(Algorithm::Crc32);
@@ -346,6 +365,8 @@ fn uploads_in_parts() {
         assert_eq!(done.element("ChecksumCRC32"), sum.finish().text());
         assert_eq!(done.element("ChecksumType"), "FULL_OBJECT");
         complete(document(&[(1, &one)])).send(&s).await.refused(404, "NoSuchUpload");
+        // A client without an answer asks again.
+        assert_eq!(right().send(&s).await.ok().element("ETag"), done.element("ETag"));
         let got = ask("GET", "/buck/big?partNumber=2").send(&s).await;
         assert_eq!((got.status, got.text().as_str()), (206, "tail"));
         assert_eq!(got.header("x-amz-mp-parts-count"), "2");
@@ -355,6 +376,7 @@ fn uploads_in_parts() {
         sum_of_tail.update(b"tail");
         let tail = tail.send(&s).await;
         assert_eq!(tail.header("x-amz-checksum-crc32"), sum_of_tail.finish().text());
+        ask("GET", "/buck/big?partNumber=3").send(&s).await.refused(400, "InvalidPart");
         let head = ask("HEAD", "/buck/big").header("x-amz-checksum-mode", "ENABLED").send(&s).await;
         assert_eq!(head.header("x-amz-checksum-type"), "FULL_OBJECT");
         let attributes = ask("GET", "/buck/big?attributes")
@@ -459,8 +481,10 @@ fn rights() {
         read().anonymous().send(&s).await.ok();
         assert_eq!(
             ask("GET", "/buck?policyStatus").send(&s).await.ok().element("IsPublic"),
-            "TRUE"
+            "true"
         );
+        let others = policy("Allow", "s3:GetObject").replace("Principal", "NotPrincipal");
+        set(others).send(&s).await.refused(400, "MalformedPolicy");
         ask("PUT", "/buck/w").anonymous().body("x").send(&s).await.refused(403, "AccessDenied");
         set(policy("Allow", "s3:Fly")).send(&s).await.refused(400, "MalformedPolicy");
         // An owner that locked everyone out can still change the policy.
@@ -469,6 +493,11 @@ fn rights() {
         ask("GET", "/buck?policy").send(&s).await.ok();
         assert_eq!(ask("DELETE", "/buck?policy").send(&s).await.status, 204);
         read().send(&s).await.ok();
+        let public = || ask("GET", "/buck?policyStatus");
+        assert_eq!(public().send(&s).await.ok().element("IsPublic"), "false");
+        ask("PUT", "/buck?acl").header("x-amz-acl", "public-read").send(&s).await.ok();
+        assert_eq!(public().send(&s).await.ok().element("IsPublic"), "true");
+        ask("PUT", "/buck?acl").header("x-amz-acl", "private").send(&s).await.ok();
         // The public access block.
         let block = "<PublicAccessBlockConfiguration><BlockPublicAcls>true</BlockPublicAcls><BlockPublicPolicy>true</BlockPublicPolicy><IgnorePublicAcls>true</IgnorePublicAcls></PublicAccessBlockConfiguration>";
         ask("GET", "/buck?publicAccessBlock")
@@ -496,7 +525,7 @@ fn rights() {
             .body(enforced)
             .send(&s)
             .await
-            .refused(400, "InvalidRequest");
+            .refused(400, "InvalidBucketAclWithObjectOwnership");
         ask("PUT", "/buck/of-b").by("b").body("x").send(&s).await.ok();
         ask("GET", "/buck/of-b").send(&s).await.refused(403, "AccessDenied");
         ask("PUT", "/buck?acl").header("x-amz-acl", "private").send(&s).await.ok();
@@ -551,6 +580,15 @@ fn tags_and_cors() {
         assert_eq!(got.header("access-control-expose-headers"), "ETag");
         let got = ask("GET", "/buck/none").header("origin", "https://b.example").send(&s).await;
         assert_eq!(got.header("access-control-allow-origin"), "https://b.example");
+        // The page may name the method that counts.
+        let named = |method: &str| {
+            let get = ask("GET", "/buck/k").header("origin", "https://b.example");
+            get.header("access-control-request-method", method)
+        };
+        let got = named("PUT").send(&s).await.ok();
+        assert_eq!(got.header("access-control-allow-origin"), "https://b.example");
+        let got = named("DELETE").send(&s).await.ok();
+        assert_eq!(got.header("access-control-allow-origin"), "");
         let got = ask("GET", "/buck/k").header("origin", "https://b.test").send(&s).await.ok();
         assert_eq!(got.header("access-control-allow-origin"), "");
     });
@@ -570,6 +608,15 @@ fn lifecycle() {
         ask("PUT", "/buck?lifecycle").body(expires).send(&s).await.ok();
         let got = ask("GET", "/buck?lifecycle").send(&s).await.ok();
         assert_eq!((got.element("Days").as_str(), got.element("Prefix").as_str()), ("3", "a/"));
+        // When an object goes is told with it.
+        let put = ask("PUT", "/buck/a/k").body("x").send(&s).await.ok();
+        assert!(put.header("x-amz-expiration").ends_with(", rule-id=\"r\""));
+        let head = ask("HEAD", "/buck/a/k").send(&s).await.ok();
+        assert_eq!(head.header("x-amz-expiration"), put.header("x-amz-expiration"));
+        let other = ask("PUT", "/buck/b/k").body("x").send(&s).await.ok();
+        assert_eq!(other.header("x-amz-expiration"), "");
+        let wrong = rule("<Transition><Date>20220927</Date></Transition>");
+        ask("PUT", "/buck?lifecycle").body(wrong).send(&s).await.refused(400, "MalformedXML");
         let moves =
             rule("<Transition><Days>3</Days><StorageClass>COLD</StorageClass></Transition>");
         ask("PUT", "/buck?lifecycle").body(moves).send(&s).await.refused(501, "NotImplemented");
@@ -642,6 +689,12 @@ fn presigned_urls_and_hosts() {
             .send(&s)
             .await
             .refused(403, "AccessDenied");
+        for seconds in ["-7", "604801"] {
+            let never = query.replace("X-Amz-Expires=60", &format!("X-Amz-Expires={seconds}"));
+            assert_ne!(never, query);
+            let got = ask("GET", &format!("/buck/k?{never}")).anonymous().send(&s).await;
+            got.refused(403, "AccessDenied");
+        }
         let put = keys.presign("PUT", &host, "/buck/n", "", now(), 60).unwrap();
         ask("PUT", &format!("/buck/n?{put}")).anonymous().body("new").send(&s).await.ok();
         assert_eq!(ask("GET", "/buck/n").send(&s).await.text(), "new");

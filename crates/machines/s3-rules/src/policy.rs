@@ -223,6 +223,11 @@ impl Policy {
         verdict
     }
 
+    /// Whether a statement allows something to all principals but some.
+    pub fn allows_all_others(&self) -> bool {
+        self.statements.iter().any(|s| s.allow && s.not_principals)
+    }
+
     /// Whether the policy lets everyone in: a statement allows all principals, and no condition
     /// narrows it to known addresses or users.
     pub fn is_public(&self) -> bool {

@@ -226,8 +226,9 @@ impl Checksum {
 }
 
 fn invalid(algorithm: Algorithm) -> S3Error {
+    // As Ceph's gateway has it (20.1); the code of S3 itself is InvalidRequest.
     S3Error::new(
-        ErrorCode::InvalidRequest,
+        ErrorCode::BadDigest,
         format!("Value for {} header is invalid.", algorithm.header()),
     )
 }

@@ -361,9 +361,6 @@ pub fn check_policy(fields: &Fields, bucket: &str, now: u64) -> Result<Option<Le
     let invalid = |why: &str| {
         S3Error::new(ErrorCode::InvalidPolicyDocument, format!("Invalid Policy: {why}"))
     };
-    let denied = |why: String| {
-        S3Error::new(ErrorCode::AccessDenied, format!("Invalid according to Policy: {why}"))
-    };
     let decoded = STANDARD.decode(text.trim()).map_err(|_| invalid("base64 was expected"))?;
     let policy: Value =
         serde_json::from_slice(&decoded).map_err(|_| invalid("JSON was expected"))?;
@@ -393,6 +390,7 @@ pub fn check_policy(fields: &Fields, bucket: &str, now: u64) -> Result<Option<Le
     };
     for c in conditions {
         match c {
+            Value::Object(map) if map.is_empty() => return Err(invalid("a condition is empty")),
             Value::Object(map) => {
                 for (name, expected) in map {
                     let expected =
@@ -442,17 +440,29 @@ pub fn check_policy(fields: &Fields, bucket: &str, now: u64) -> Result<Option<Le
             _ => return Err(invalid("a condition is neither an object nor a list")),
         }
     }
+    all_covered(fields, &covered)?;
+    Ok(range)
+}
+
+fn denied(why: String) -> S3Error {
+    S3Error::new(ErrorCode::AccessDenied, format!("Invalid according to Policy: {why}"))
+}
+
+/// Refuses fields that no condition is about.
+fn all_covered(fields: &Fields, covered: &[String]) -> Result<()> {
     for (name, _) in fields.pairs() {
         let name = name.to_ascii_lowercase();
         let free = ["policy", "signature", "awsaccesskeyid", "x-amz-signature", "file"]
             .contains(&name.as_str())
-            || name.starts_with("x-ignore-");
+            || name.starts_with("x-ignore-")
+            // A checksum forbids other data than was meant, and allows nothing.
+            || name.starts_with("x-amz-checksum-");
         // The type may come from the file's own head instead of a field.
         if !free && name != "content-type" && !covered.contains(&name) {
             return Err(denied(format!("Extra input fields: {name}")));
         }
     }
-    Ok(range)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -282,10 +282,13 @@ impl Claim {
             ));
         };
         let expires = need("X-Amz-Expires")?;
+        // As with Ceph's gateway, a time that cannot be is one that is over (16.2,
+        // `rgw_auth_s3.cc`, `parse_v4_query_string`).
+        let out_of_range = |why: &'static str| S3Error::new(ErrorCode::AccessDenied, why);
         let expires: u64 = match expires.parse::<i64>() {
-            Ok(n) if n < 0 => return Err(bad_query("X-Amz-Expires must be non-negative")),
+            Ok(n) if n < 0 => return Err(out_of_range("X-Amz-Expires must be non-negative")),
             Ok(n) if n as u64 > EXPIRES_SECONDS_MAX => {
-                return Err(bad_query(
+                return Err(out_of_range(
                     "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less than 604800 seconds",
                 ));
             }

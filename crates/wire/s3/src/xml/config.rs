@@ -694,7 +694,16 @@ fn positive(e: &Element, name: &str) -> Result<Option<u64>> {
     }
 }
 
+fn midnight(text: &str) -> Result<u64> {
+    date::parse_iso8601(text)
+        .filter(|t| t % 86_400 == 0)
+        .ok_or_else(|| malformed("'Date' must be at midnight GMT"))
+}
+
 fn lifecycle_rule(r: &Element, at: usize) -> Result<LifecycleRule> {
+    for date in r.all("Transition").filter_map(|t| t.text_of("Date")) {
+        midnight(date)?;
+    }
     if r.child("Transition").is_some() || r.child("NoncurrentVersionTransition").is_some() {
         return Err(S3Error::new(
             ErrorCode::NotImplemented,
@@ -741,11 +750,7 @@ fn lifecycle_rule(r: &Element, at: usize) -> Result<LifecycleRule> {
         rule.expired_delete_marker = e.flag("ExpiredObjectDeleteMarker")?.unwrap_or(false);
         let date = match e.text_of("Date") {
             None => None,
-            Some(text) => Some(
-                date::parse_iso8601(text)
-                    .filter(|t| t % 86_400 == 0)
-                    .ok_or_else(|| malformed("'Date' must be at midnight GMT"))?,
-            ),
+            Some(text) => Some(midnight(text)?),
         };
         rule.expiration = match (days, date) {
             (Some(n), None) => Some(When::Days(n)),
