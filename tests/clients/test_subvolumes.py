@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import stock_volumes
-from conftest import CHROOT, eventually
+from conftest import BINARY, CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
@@ -313,6 +313,70 @@ def test_what_is_removed_goes_in_the_background(cl, ours, fs):
     eventually(lambda: not trash(), what="an empty trash")
     data = lambda: [o for o in cl.rados("-p", "cephfs_data", "ls").stdout.decode().split() if o.startswith(f"{ino:x}.")]
     eventually(lambda: not data(), what="the data of a removed subvolume to go")
+
+
+def test_promises_are_one_specification(cl, servers, ours, fs):
+    if servers.stock:
+        pytest.skip("a stock server promises nothing")
+    for name in ("one", "two"):
+        assert ours("fs subvolumegroup create", vol_name="cephfs", group_name="promised")[0] == 0
+        assert ours("fs subvolume create", vol_name="cephfs", sub_name=name, group_name="promised")[0] == 0
+    root = "/volumes/promised"
+
+    def qos(*args, code=0):
+        argv = [str(BINARY), "qos", "-c", str(cl.conf), *map(str, args)]
+        r = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        assert (r.returncode != 0) == (code != 0), f"{args}: {r.stdout}{r.stderr}"
+        return r.stderr if code else r.stdout
+
+    def attribute(name, what):
+        try:
+            return fs.getxattr(f"{root}/{name}", f"ceph.dmclock.mds_{what}").decode()
+        except cephfs.NoData:
+            return None
+
+    one, two, both = "fs:cephfs/promised/one", "fs:cephfs/promised/two", "fs:cephfs/promised"
+    qos("get", one, code=1)
+    # What the command says is in the attributes,
+    qos("set", one, "--floor-iops", 20, "--ceiling-iops", 60, "--weight", 200)
+    assert [attribute("one", w) for w in ("reservation", "limit", "weight")] == ["20", "60", "200"]
+    assert attribute("two", "limit") is None
+    # and what the attributes say, the command tells.
+    fs.setxattr(f"{root}/two", "ceph.dmclock.mds_limit", b"7.5", 0)
+    assert json.loads(qos("get", two)) == {"ceiling_iops": 7.5}
+    assert json.loads(qos("get", both)) == {one: {"floor_iops": 20, "ceiling_iops": 60, "weight": 200}, two: {"ceiling_iops": 7.5}}
+    lines = [line.split() for line in qos("ls").splitlines()]
+    assert [one, "200", "20", "-", "60", "-", "-", "-"] in lines and [two, "100", "-", "-", "7.5", "-", "-", "-"] in lines
+    # What is not said any more does not hold any more: above the ceiling that there was, and back.
+    qos("set", one, "--floor-iops", 100)
+    assert [attribute("one", w) for w in ("reservation", "limit", "weight")] == ["100", None, None]
+    qos("set", both, "--ceiling-iops", 40)
+    assert [attribute(name, w) for name in ("one", "two") for w in ("reservation", "limit")] == [None, "40", None, "40"]
+    fs.mkdir(f"{root}/one/d", 0o755)
+    # What clients ask for is told with its subvolume.
+    found = json.loads(qos("explain", one, "--period", 0.2, "--json"))["tenants"]
+    assert [(t["tenant"], t["ceiling_iops"], t["specified"]) for t in found] == [(one, 40, True)]
+    assert "ceiling 40" in qos("explain", both, "--period", 0.2)
+    top = subprocess.Popen([str(BINARY), "qos", "-c", str(cl.conf), "top", "--once", "--period", "3", "--json"], stdout=subprocess.PIPE)
+    made = 0
+    while top.poll() is None:
+        fs.mkdir(f"{root}/one/d/{made}", 0o755)
+        made += 1
+    served = {t["tenant"]: t for t in json.loads(top.stdout.read())["tenants"]}[one]
+    top.stdout.close()
+    assert made > 0 and served["served_iops"] > 0 and served["weight"] == 100
+    qos("rm", both)
+    assert attribute("one", "limit") is None
+    assert "no specification" in qos("get", both, code=1)
+    for args, why in [
+        (("set", one, "--ceiling-bps", "1M"), "--ceiling-bps"),
+        (("set", one, "--floor-iops", 5, "--ceiling-iops", 4), "above the ceiling"),
+        (("set", "fs:none", "--weight", 5), "no file system none"),
+        (("set", f"{both}/three", "--weight", 5), "there is no /volumes/promised/three"),
+        (("set", "fs:cephfs//volumes", "--weight", 5), "not the root of a subvolume"),
+        (("set", "fs:cephfs/", "--weight", 5), "none of fs:NAME"),
+    ]:
+        assert why in qos(*args, code=1), args
 
 
 def test_another_server_takes_over_under_a_manager(servers, ours):

@@ -3,7 +3,7 @@
 //! * [`ClusterConfig`]: where the monitors are, and the client's name and key.
 //! * [`MonClient`]: finds a monitor, authenticates, keeps the session, subscriptions and tickets
 //!   alive. Daemons, the manager and tools use it alike.
-//! * [`Rados`] and [`IoCtx`]: objects, pools, commands to OSDs and to the manager.
+//! * [`Rados`] and [`IoCtx`]: objects, pools, commands to OSDs, metadata servers and the manager.
 //!   [`Operation`] says what to do with an object, [`OpOutcome`] what came of it.
 //!   They work against Siphon and against a stock Ceph cluster.
 //! * [`Objecter`]: the requests in flight, bounded by [`Limits`]; [`Watch`]es.

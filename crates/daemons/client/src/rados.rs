@@ -86,6 +86,11 @@ impl Rados {
         self.objecter.mgr_command(json, input).await
     }
 
+    /// Runs a command on a metadata server, which has this global id.
+    pub async fn mds_command(&self, gid: u64, json: &str, input: Bytes) -> Result<CommandOutput> {
+        self.objecter.mds_command(gid, json, input).await
+    }
+
     /// Runs a command on an OSD.
     pub async fn osd_command(&self, osd: OsdId, json: &str, input: Bytes) -> Result<CommandOutput> {
         self.objecter.osd_command(osd, json, input).await

@@ -7,6 +7,7 @@ use crate::stat::{Entry, Stat, kind_of};
 use bytes::Bytes;
 use cephfs::{DirPage, Frag, FragTree, Ino, caps};
 use client::{Rados, wall_clock};
+use denc::Reader;
 use messages::{ClientReply, ClientRequest, FilePath, FsOp, Payload, RequestArgs, SetAttr};
 use msgr::{Limits, Messenger, MessengerConfig, Policy, PolicySet};
 use std::cell::RefCell;
@@ -322,6 +323,21 @@ impl Mount {
                 done => return done.map(drop),
             }
         }
+    }
+
+    /// The value of a virtual attribute that the server knows; nothing where there is none.
+    pub async fn virtual_xattr(&self, path: &FilePath, name: &str) -> Result<Option<String>> {
+        let this = FilePath { ino: self.ino(path).await?, path: Bytes::new() };
+        let mut ask = Ask::new(FsOp::GETVXATTR, &this, RequestArgs::default());
+        ask.path2 = FilePath { ino: Ino(0), path: Bytes::copy_from_slice(name.as_bytes()) };
+        let answered = match self.0.ask(ask).await {
+            Err(e) if e.is(Errno::ENODATA) => return Ok(None),
+            answered => answered?,
+        };
+        let value = Reader::new(answered.reply.extra)
+            .envelope("a virtual attribute", 1)
+            .and_then(|(_, mut r)| r.get::<String>());
+        value.map(Some).map_err(|_| FsError::Errno(Errno::EIO))
     }
 
     /// The number of the inode at a path.

@@ -1,7 +1,7 @@
 //! Messages of clients between Ceph's form and the core's.
 
 use crate::at_rest::{layout_out, quota_out};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use cephfs::inode::InlineData;
 use cephfs::reply::encode_xattrs;
 use cephfs::{DirLayout, DirPage, LeaseStat, OpenCreated, ReplyCap, SnapRealmInfo, Trace};
@@ -371,7 +371,8 @@ pub fn refusal(op: FsOp, errno: Errno, epoch: Epoch) -> ClientReply {
     ClientReply { op, result: -errno.0, mdsmap_epoch: epoch, safe: true, ..ClientReply::default() }
 }
 
-/// An answer of the core in Ceph's form.
+/// An answer of the core in Ceph's form. The value of a virtual attribute stands in an envelope of
+/// version 1 (16.2.15: `Server::handle_client_getvxattr`).
 pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
     let mut out = ClientReply {
         op: around.op,
@@ -383,13 +384,12 @@ pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
     if reply.result < 0 {
         return out;
     }
+    let mut attribute = None;
     if let Shape::Attribute(name) = around.shape {
-        let value = reply.target.as_ref().and_then(|t| attribute_value(name, t, around.pools));
-        match value {
-            Some(text) => out.extra = text.to_bytes(Features::ALL),
-            None => out.result = -Errno::ENODATA.0,
+        attribute = reply.target.as_ref().and_then(|t| attribute_value(name, t, around.pools));
+        if attribute.is_none() {
+            out.result = -Errno::ENODATA.0;
         }
-        return out;
     }
     let first = |ino| (around.realms)(ino).first().copied().unwrap_or(mds::Ino::ROOT);
     let stat = |s: &mds::InodeStat| stat_out(s, first(s.inode.ino));
@@ -410,6 +410,12 @@ pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
         out.snap_trace = trace_out(&(around.realms)(about.inode.ino));
     }
     out.extra = match (&reply.extra, around.shape) {
+        // The answer has the inode all the same: it brings capabilities.
+        (_, Shape::Attribute(_)) => attribute.map_or(Bytes::new(), |text| {
+            let mut extra = BytesMut::new();
+            denc::envelope(&mut extra, 1, 1, |out| text.encode(out, Features::ALL));
+            extra.freeze()
+        }),
         (_, Shape::NoSnapshots) => {
             let flags = DirPage::END | DirPage::COMPLETE;
             DirPage { flags, ..DirPage::default() }.to_bytes(Features::ALL)
@@ -678,6 +684,34 @@ mod tests {
         assert_eq!(by("ceph.dir.layout", "pool=fast stripe_count=2"), "pool=7 stripe_count=2");
         assert_eq!(by("ceph.quota.max_bytes", "5"), "5");
         assert_eq!(attribute(&"ceph.dir.layout.pool_name".into()), "ceph.dir.layout.pool");
+    }
+
+    #[test]
+    fn the_value_of_a_virtual_attribute_stands_in_an_envelope() {
+        let mut inode = mds::Inode::default();
+        inode.mode = 0o40755;
+        let limit = ("ceph.dmclock.mds_limit".into(), Bytes::from_static(b"100"));
+        inode.xattrs.extend([limit]);
+        let cap = mds::CapGrant::default();
+        let stat =
+            mds::InodeStat { inode: Box::new(inode), layout: None, max_size: 0, cap, quota: None };
+        let reply =
+            Reply { tid: 1, result: 0, dentry: None, target: Some(stat), extra: Extra::None };
+        let answer = |name: &'static str| {
+            let around = Around {
+                op: FsOp::GETVXATTR,
+                shape: &Shape::Attribute(name.into()),
+                epoch: Epoch(1),
+                delegates: false,
+                realms: &|_| vec![mds::Ino::ROOT],
+                pools: &Pools::new(),
+            };
+            let out = reply_out(&reply, &around);
+            (out.result, out.extra)
+        };
+        let value = Bytes::from_static(b"\x01\x01\x07\0\0\0\x03\0\0\0100");
+        assert_eq!(answer("ceph.dmclock.mds_limit"), (0, value));
+        assert_eq!(answer("ceph.dmclock.mds_weight"), (-Errno::ENODATA.0, Bytes::new()));
     }
 
     #[test]

@@ -519,7 +519,8 @@ pub enum QosAction {
     Ls,
     /// Print a specification as JSON.
     Get {
-        /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE, client.NAME or @TEMPLATE.
+        /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE, client.NAME, fs:NAME[/GROUP[/SUBVOLUME]] or
+        /// @TEMPLATE.
         selector: String,
     },
     /// Remove a specification.
@@ -574,7 +575,8 @@ pub enum TopSort {
 #[derive(Args)]
 pub struct QosSet {
     /// POOL, POOL/NAMESPACE, POOL/NAMESPACE/IMAGE (patterns with * and ? for images), client.NAME,
-    /// bucket.NAME, bucket.TENANT/NAME, user.ID (all buckets of a user of gateways for S3) or
+    /// bucket.NAME, bucket.TENANT/NAME, user.ID (all buckets of a user of gateways for S3),
+    /// fs:NAME[/GROUP[/SUBVOLUME]] (each subvolume there: requests to the metadata server) or
     /// @TEMPLATE.
     pub selector: String,
     /// What is not said is as in this template.

@@ -16,6 +16,7 @@ mod qos;
 mod qos_cluster;
 mod qos_explain;
 mod qos_floors;
+mod qos_fs;
 mod qos_top;
 mod qos_wait;
 mod redact;

@@ -5,6 +5,7 @@ use crate::cli::{Qos, QosAction, QosSet};
 use crate::qos_cluster::{Cluster, Dumps, PATIENCE};
 use crate::qos_explain::{self, Explanation};
 use crate::qos_floors::{self, Judgement};
+use crate::qos_fs::{self, Place};
 use crate::qos_top;
 use crate::qos_wait::Change;
 use anyhow::{Context, Result, anyhow, bail};
@@ -53,6 +54,9 @@ pub fn run(args: Qos) -> Result<()> {
 
 impl Cluster {
     async fn set(&self, a: QosSet) -> Result<()> {
+        if let Some(place) = Place::parse(&a.selector) {
+            return qos_fs::set(&self.rados, &place?, &qos_fs::Promise::of(&a)?).await;
+        }
         let selector = Selector::parse(&a.selector)?;
         let spec = Spec {
             like: a.like.map(|l| l.trim_start_matches('@').to_owned()),
@@ -189,6 +193,9 @@ impl Cluster {
     }
 
     async fn get(&self, selector: &str) -> Result<()> {
+        if let Some(place) = Place::parse(selector) {
+            return qos_fs::get(&self.rados, &place?).await;
+        }
         let selector = Selector::parse(selector)?;
         match self.all().await?.get(&selector) {
             Some(spec) => println!("{}", serde_json::to_string_pretty(spec)?),
@@ -198,6 +205,9 @@ impl Cluster {
     }
 
     async fn rm(&self, selector: &str) -> Result<()> {
+        if let Some(place) = Place::parse(selector) {
+            return qos_fs::rm(&self.rados, &place?).await;
+        }
         let selector = Selector::parse(selector)?;
         let mut all = self.all().await?;
         let before = all.clone();
@@ -236,11 +246,27 @@ impl Cluster {
                 spec.like.clone().map_or("-".into(), |l| format!("@{l}")),
             ]);
         }
+        for (tenant, weight, floor, ceiling) in qos_fs::promised(&qos_fs::dumps(&self.rados).await?)
+        {
+            let rate = |r: Option<f64>| r.map_or("-".to_owned(), |r| r.to_string());
+            let none = || "-".to_owned();
+            let (floor, ceiling) = (rate(floor), rate(ceiling));
+            let weight = weight.to_string();
+            table.push([tenant, weight, floor, none(), ceiling, none(), none(), none()]);
+        }
         qos_top::print(&table);
         Ok(())
     }
 
     async fn explain(&self, text: &str, period: f64, as_json: bool) -> Result<()> {
+        if let Some(place) = Place::parse(text) {
+            let period = Duration::try_from_secs_f64(period.max(0.1))?;
+            let (before, begun) = (qos_fs::dumps(&self.rados).await?, Instant::now());
+            tokio::time::sleep(period).await;
+            let (after, seconds) =
+                (qos_fs::dumps(&self.rados).await?, begun.elapsed().as_secs_f64());
+            return qos_fs::explain(&place?, &before, &after, seconds, as_json);
+        }
         let all = self.all().await?;
         let selector = Selector::parse(text).ok();
         let spec = selector.as_ref().and_then(|s| all.get(s));

@@ -2,6 +2,7 @@
 
 use crate::cli::TopSort;
 use crate::qos_cluster::Cluster;
+use crate::qos_fs;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -239,7 +240,19 @@ pub fn print<const N: usize>(rows: &[[String; N]]) {
 async fn counters(cluster: &Cluster) -> Result<All> {
     let mut all = All::default();
     cluster.dumps().await?.values().for_each(|dump| all.add(dump));
+    qos_fs::dumps(&cluster.rados).await?.iter().for_each(|dump| all.add(dump));
     Ok(all)
+}
+
+/// Operations of OSDs, or requests to metadata servers: one is no share of the other.
+fn kind(tenant: &str) -> usize {
+    usize::from(tenant.starts_with(qos_fs::PREFIX))
+}
+
+fn served_in_all<'a>(tenants: impl Iterator<Item = (&'a String, &'a Counters)>) -> [u64; 2] {
+    let mut all = [0; 2];
+    tenants.for_each(|(name, c)| all[kind(name)] += c.get("served"));
+    all
 }
 
 /// Counters of so many seconds.
@@ -263,14 +276,14 @@ impl Period {
     }
 
     fn to_json(&self, by: TopSort) -> Value {
-        let served: u64 = self.all.tenants.values().map(|c| c.get("served")).sum();
+        let served = served_in_all(self.all.tenants.iter());
         let rows = sorted(&self.all.tenants, by).into_iter().map(|(name, c)| {
             json!({
                 "tenant": name, "weight": c.weight, "waiting": c.waiting,
                 "offered_iops": self.each(c.get("offered")), "served_iops": self.each(c.get("served")), "served_bps": self.each(c.get("served_bytes")),
                 "throttled_iops": self.each(c.get("throttled")), "throttled_seconds": c.get("throttled_ns") as f64 / 1e9,
                 "by_floor": Self::part(c.get("served_by_floor"), c.get("served")) / 100.0,
-                "share": Self::part(c.get("served"), served) / 100.0,
+                "share": Self::part(c.get("served"), served[kind(name)]) / 100.0,
                 "wait_us": {"mean": c.get("waited_ns") / c.get("served").max(1) / 1000, "p50": c.percentile(0.5), "p99": c.percentile(0.99)},
             })
         });
@@ -286,7 +299,7 @@ impl Period {
 
     fn text(&self, by: TopSort) -> String {
         let rows = sorted(&self.all.tenants, by);
-        let served: u64 = rows.iter().map(|(_, c)| c.get("served")).sum();
+        let served = served_in_all(rows.iter().copied());
         let mib =
             |c: &Counters| format!("{:.1}", self.each(c.get("served_bytes")) / f64::from(1 << 20));
         let heading = [
@@ -311,7 +324,7 @@ impl Period {
                 format!("{:.0}", self.each(c.get("offered"))),
                 format!("{:.0}", self.each(c.get("served"))),
                 mib(c),
-                format!("{:.1}", Self::part(c.get("served"), served)),
+                format!("{:.1}", Self::part(c.get("served"), served[kind(name)])),
                 format!("{:.1}", Self::part(c.get("served_by_floor"), c.get("served"))),
                 format!("{:.0}", self.each(c.get("throttled"))),
                 format!("{:.1}", Self::held_ms(c)),

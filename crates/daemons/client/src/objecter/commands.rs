@@ -1,4 +1,4 @@
-//! Commands to OSDs and the manager (`ceph tell`).
+//! Commands to OSDs, metadata servers and the manager (`ceph tell`).
 
 use super::peer::{Peer, encode_features};
 use super::pending::{Forget, PendingCommand};
@@ -17,6 +17,14 @@ impl Objecter {
             return Err(ClientError::NoDaemon);
         }
         self.0.command(Peer::Osd(osd), json, input).await
+    }
+
+    /// Runs a command on a metadata server (`ceph tell mds.NAME`), which has this global id.
+    pub async fn mds_command(&self, gid: u64, json: &str, input: Bytes) -> Result<CommandOutput> {
+        if self.fs_map().await?.daemon(gid).is_none() {
+            return Err(ClientError::NoDaemon);
+        }
+        self.0.command(Peer::Mds(gid), json, input).await
     }
 
     /// Runs a command on the active manager.
@@ -50,7 +58,9 @@ impl Inner {
         for (tid, c) in commands.iter_mut().filter(|(_, c)| c.peer == peer && !c.sent) {
             let (cmd, input) = (c.cmd.clone(), c.input.clone());
             let mut message = match peer {
-                Peer::Osd(_) => Command { fsid, cmd, input }.encode(encode_features(&conn)),
+                Peer::Osd(_) | Peer::Mds(_) => {
+                    Command { fsid, cmd, input }.encode(encode_features(&conn))
+                }
                 Peer::Mgr => MgrCommand { fsid, cmd, input }.encode(encode_features(&conn)),
             };
             message.tid = *tid;
@@ -70,16 +80,27 @@ impl Inner {
         }
     }
 
-    /// Commands to OSDs that are down get no answer.
+    /// Metadata servers that have a command without an answer.
+    pub(super) fn asked_servers(&self) -> Vec<u64> {
+        let commands = self.commands.borrow();
+        let servers = commands.values().filter_map(|c| match c.peer {
+            Peer::Mds(gid) => Some(gid),
+            _ => None,
+        });
+        servers.collect()
+    }
+
+    /// Commands to OSDs that are down, and to metadata servers that are gone, get no answer.
     pub(super) fn fail_lost_commands(&self) {
-        let lost: Vec<u64> = self
-            .map
-            .with(|map| {
-                let down = |c: &PendingCommand| matches!(c.peer, Peer::Osd(o) if !map.is_up(o));
-                let commands = self.commands.borrow();
-                commands.iter().filter(|(_, c)| down(c)).map(|(tid, _)| *tid).collect()
-            })
-            .unwrap_or_default();
+        let lost: Vec<u64> = {
+            let commands = self.commands.borrow();
+            let gone = |c: &PendingCommand| match c.peer {
+                Peer::Osd(osd) => self.map.with(|map| !map.is_up(osd)).unwrap_or(false),
+                Peer::Mds(gid) => self.mds(gid, |_| ()).is_none(),
+                Peer::Mgr => false,
+            };
+            commands.iter().filter(|(_, c)| gone(c)).map(|(tid, _)| *tid).collect()
+        };
         for tid in lost {
             let pending = self.commands.borrow_mut().remove(&tid);
             if let Some(pending) = pending {

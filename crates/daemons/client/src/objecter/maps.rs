@@ -3,7 +3,7 @@
 use super::Inner;
 use super::peer::Peer;
 use crate::shared_map::Offer;
-use messages::{MgrMapMsg, OsdMapMsg, Payload};
+use messages::{FsMapMsg, MgrMapMsg, OsdMapMsg, Payload};
 use msgr::Message;
 use std::rc::{Rc, Weak};
 use tokio::sync::watch;
@@ -40,6 +40,7 @@ impl Inner {
                 Ok(maps) => self.handle_osd_maps(&maps),
                 Err(error) => tracing::warn!(%error, "OSD maps"),
             },
+            FsMapMsg::TYPE => self.handle_fs_map(message),
             MgrMapMsg::TYPE => {
                 match MgrMapMsg::decode(message).map(|m| denc::Decode::from_bytes(&m.map.0)) {
                     Ok(Ok(map)) => self.handle_mgr_map(map),

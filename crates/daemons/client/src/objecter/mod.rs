@@ -3,8 +3,9 @@
 //! * `request`: what is asked and answered.
 //! * `ops`: the table of requests; sending, answers, sending again.
 //! * `budget`: how much may be under way at a time.
-//! * `maps`: maps of OSDs and managers, and what follows from a new one.
-//! * `sessions`: connections with OSDs and the manager; `backoffs`: what OSDs do not want yet.
+//! * `maps`: maps of OSDs and managers, and what follows from a new one; `file_systems`: the map
+//!   of file systems, for those that ask.
+//! * `sessions`: connections with OSDs, the manager and metadata servers; `backoffs`: what OSDs do not want yet.
 //! * `linger`: watches, which outlive sessions, and notifications.
 //! * `commands`: `ceph tell`.
 
@@ -12,6 +13,7 @@ mod backoffs;
 mod blocked;
 mod budget;
 mod commands;
+mod file_systems;
 mod linger;
 mod maps;
 mod ops;
@@ -58,6 +60,7 @@ struct Inner {
     options: Options,
     budget: Budget,
     mgr: RefCell<MgrState>,
+    fs: RefCell<file_systems::FsState>,
     ops: RefCell<BTreeMap<u64, Pending>>,
     commands: RefCell<BTreeMap<u64, PendingCommand>>,
     sessions: RefCell<FxHashMap<Peer, Session>>,
@@ -120,6 +123,7 @@ impl Objecter {
             budget: Budget::new(options.limits),
             options,
             mgr: RefCell::default(),
+            fs: RefCell::default(),
             ops: RefCell::default(),
             commands: RefCell::default(),
             sessions: RefCell::default(),

@@ -10,6 +10,8 @@ use types::{EntityAddrVec, EntityType, OsdId};
 pub(super) enum Peer {
     Osd(OsdId),
     Mgr,
+    /// A metadata server, by its global id.
+    Mds(u64),
 }
 
 impl Peer {
@@ -17,6 +19,7 @@ impl Peer {
         match self {
             Peer::Osd(_) => EntityType::OSD,
             Peer::Mgr => EntityType::MGR,
+            Peer::Mds(_) => EntityType::MDS,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections with OSDs and the manager.
+//! Connections with OSDs, the manager and metadata servers.
 
 use super::Inner;
 use super::blocked::Backoffs;
@@ -20,6 +20,7 @@ impl Inner {
                 .with(|map| map.client_addrs(osd).filter(|_| map.is_up(osd)).cloned())
                 .flatten(),
             Peer::Mgr => Some(self.mgr.borrow().addrs.clone()).filter(|a| !a.is_empty()),
+            Peer::Mds(gid) => self.mds(gid, |info| info.addrs.clone()).filter(|a| !a.is_empty()),
         }
     }
 
@@ -70,21 +71,16 @@ impl Inner {
         self.forget_sent(peer);
     }
 
-    /// Closes sessions with OSDs that are down, or elsewhere.
+    /// Closes sessions with OSDs and metadata servers that are gone, or elsewhere.
     pub(super) fn close_stale_sessions(&self) {
-        let stale: Vec<Peer> = self
-            .map
-            .with(|map| {
-                let sessions = self.sessions.borrow();
-                let stale = sessions.iter().filter(|(peer, session)| match peer {
-                    Peer::Osd(osd) => {
-                        !map.is_up(*osd) || map.client_addrs(*osd) != Some(&session.addrs)
-                    }
-                    Peer::Mgr => false,
-                });
-                stale.map(|(peer, _)| *peer).collect()
-            })
-            .unwrap_or_default();
+        let stale: Vec<Peer> = {
+            let sessions = self.sessions.borrow();
+            let stale = sessions.iter().filter(|(peer, session)| match peer {
+                Peer::Mgr => false,
+                peer => self.addrs_of(**peer).as_ref() != Some(&session.addrs),
+            });
+            stale.map(|(peer, _)| *peer).collect()
+        };
         stale.into_iter().for_each(|peer| self.close(peer));
     }
 

@@ -17,9 +17,10 @@ use std::time::Duration;
 use types::fsmap::ClientFeatures;
 use types::{EntityAddr, EntityName, EntityType, Epoch, Errno};
 
-/// What is told to clients: the features of 16.2, without statistics of clients (14). They choose
-/// encodings by it.
-const FEATURES: [u32; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15];
+/// What is told to clients: the features of 16.2, without statistics of clients (14) and words
+/// about the state of sessions (16). They choose encodings by it, and ask for virtual attributes
+/// that they do not know themselves only with 17.
+const FEATURES: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17];
 /// A created file comes with numbers of inodes.
 const DELEG_INO: u32 = 13;
 /// Bytes of what a client may tell about itself.
