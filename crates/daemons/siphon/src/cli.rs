@@ -134,6 +134,9 @@ pub struct S3 {
     /// `rgw_relaxed_s3_bucket_names`.
     #[arg(long)]
     pub relaxed_bucket_names: bool,
+    /// For tests: a day of lifecycle rules lasts so many seconds, as with `rgw_lc_debug_interval`.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub lc_debug_interval: Option<u64>,
 }
 
 #[derive(Args, Clone)]

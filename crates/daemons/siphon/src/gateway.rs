@@ -17,6 +17,7 @@ use s3_gateway::{Certificates, Counters, Gateway, Kind, Options, Value};
 use s3_layout::Layout;
 use s3_layout::api::{AccessKey, User, UserChange, UserId};
 use s3_layout::rgw::Rgw;
+use s3_rules::lifecycle::DAY_SECONDS;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub options: Options,
     /// How often the usage log is written (Ceph: `rgw_usage_log_tick_interval`).
     pub usage_every: Duration,
+    /// How many seconds a day of lifecycle rules lasts, if not a day.
+    pub short_day: Option<u64>,
 }
 
 /// How often the usage log is written if the configuration does not say it, garbage is removed, and
@@ -56,12 +59,12 @@ pub struct Shared {
 const USAGE_EVERY: Duration = Duration::from_secs(30);
 const GARBAGE_EVERY: Duration = Duration::from_secs(600);
 const LIFECYCLE_EVERY: Duration = Duration::from_secs(3600);
-/// Seconds of a day.
-const DAY_SECONDS: u64 = 86_400;
-
 /// Work that no request waits for. What concerns the cluster and not the thread is done by the
 /// first one.
-async fn background(layout: Rgw, usage_every: Duration, first: bool) {
+async fn background(layout: Rgw, shared: Shared, first: bool) {
+    let day = shared.short_day.unwrap_or(DAY_SECONDS);
+    let every = shared.short_day.map_or(LIFECYCLE_EVERY, Duration::from_secs);
+    let usage_every = shared.usage_every;
     let usage = async {
         loop {
             tokio::time::sleep(usage_every).await;
@@ -80,8 +83,8 @@ async fn background(layout: Rgw, usage_every: Duration, first: bool) {
     };
     let lifecycle = async {
         loop {
-            tokio::time::sleep(LIFECYCLE_EVERY).await;
-            if let Err(e) = layout.expire(DAY_SECONDS).await {
+            tokio::time::sleep(every).await;
+            if let Err(e) = layout.expire(day).await {
                 tracing::warn!("s3: lifecycle: {e}");
             }
             match layout.admin().lifecycle_progress().await {
@@ -130,8 +133,8 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
     Box::new(move |stop, ready| {
         Box::pin(async move {
             let entity = shared.name.clone();
-            let config = ClusterConfig::read(&shared.conf, shared.name)?;
-            let rados = Rados::connect_shared(&config, shared.map, PATIENCE)
+            let config = ClusterConfig::read(&shared.conf, shared.name.clone())?;
+            let rados = Rados::connect_shared(&config, shared.map.clone(), PATIENCE)
                 .await
                 .context("the cluster does not answer")?;
             let layout = Rgw::open(rados.clone(), Default::default())
@@ -143,8 +146,7 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
             let listener = s3_gateway::listen(shared.bind).with_context(|| {
                 format!("cannot listen at {}: choose another address or port", shared.bind)
             })?;
-            let work =
-                tokio::task::spawn_local(background(layout.clone(), shared.usage_every, first));
+            let work = tokio::task::spawn_local(background(layout.clone(), shared.clone(), first));
             let metrics = match shared.metrics.filter(|_| first) {
                 Some(addr) => {
                     let listener = metrics::http::listen(&addr.ip().to_string(), addr.port());
@@ -269,8 +271,16 @@ pub async fn start_beside(threads: &mut Threads, dir: &Path, port: u16) -> Resul
     let (conf, name) = (dir.join("ceph.conf"), bootstrap::admin());
     let file = ConfFile::read(&conf).map_err(|e| home::explain(&conf, e))?;
     let (options, usage_every) = options_of(&file, &name)?;
-    let shared =
-        Shared { conf, name, map: SharedMap::new(), bind, metrics: None, options, usage_every };
+    let shared = Shared {
+        conf,
+        name,
+        map: SharedMap::new(),
+        bind,
+        metrics: None,
+        options,
+        usage_every,
+        short_day: None,
+    };
     start(threads, &shared, 1, Some(key)).await?;
     println!("{}", how_to(bind, &path));
     Ok(())
@@ -373,8 +383,16 @@ pub fn run(args: cli::S3) -> Result<()> {
     }
     let tls = options.tls.clone();
     let count = threads_of(args.threads);
-    let (bind, metrics) = (args.bind, args.metrics);
-    let shared = Shared { conf, name, map: SharedMap::new(), bind, metrics, options, usage_every };
+    let shared = Shared {
+        conf,
+        name,
+        map: SharedMap::new(),
+        bind: args.bind,
+        metrics: args.metrics,
+        options,
+        usage_every,
+        short_day: args.lc_debug_interval,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut threads = Threads::new(Stop::new());
     runtime.block_on(async {

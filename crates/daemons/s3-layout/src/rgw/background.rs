@@ -19,7 +19,8 @@ use bytes::Bytes;
 use client::{ClientError, WatchEvent};
 use s3::ErrorCode;
 use s3::condition::Conditions;
-use s3::xml::config::{LifecycleRule, When};
+use s3::xml::config::LifecycleRule;
+use s3_rules::lifecycle::Days;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub struct Expired {
     pub versions: u64,
     /// Uploads that were given up.
     pub uploads: u64,
+    /// Buckets that could not be looked at to their end.
+    pub failed: u64,
 }
 
 impl Inner {
@@ -148,17 +151,25 @@ impl Inner {
                     marker = entry.bucket.clone();
                     let Some(bucket) = bucket_of(entry) else { continue };
                     self.forget_bucket(&bucket);
+                    // A bucket that fails is not in the way of the others.
                     let found = match self.bucket(&bucket).await {
                         Ok(found) => found,
                         Err(e) if e.code() == ErrorCode::NoSuchBucket => continue,
-                        Err(e) => return Err(e),
+                        Err(e) => {
+                            tracing::warn!("s3: lifecycle of {bucket}: {e}");
+                            done.failed += 1;
+                            continue;
+                        }
                     };
                     done.buckets += 1;
                     self.mark_lifecycle(&io, &name, &entry.bucket, Mark::Begun).await;
                     let expired = self.expire_bucket(&found, day_seconds, &mut done).await;
                     let mark = if expired.is_ok() { Mark::Complete } else { Mark::Failed };
                     self.mark_lifecycle(&io, &name, &entry.bucket, mark).await;
-                    expired?;
+                    if let Err(e) = expired {
+                        tracing::warn!("s3: lifecycle of {bucket}: {e}");
+                        done.failed += 1;
+                    }
                 }
                 if !page.is_truncated || page.entries.is_empty() {
                     break;
@@ -175,16 +186,10 @@ impl Inner {
         done: &mut Expired,
     ) -> Result<()> {
         let Some(lifecycle) = bucket.info.settings.lifecycle.clone() else { return Ok(()) };
-        let time = u64::from(self.cluster.now().sec);
-        let old = |ns: u64, days: u64| {
-            (ns / 1_000_000_000).saturating_add(days.saturating_mul(day_seconds)) <= time
-        };
+        let days = Days { now: u64::from(self.cluster.now().sec), seconds: day_seconds };
+        let old = |ns: u64, wanted: u64| days.have_passed(ns / 1_000_000_000, wanted);
         for rule in lifecycle.0.iter().filter(|r| r.enabled) {
-            let due = |ns: u64| match rule.expiration {
-                Some(When::Days(days)) => old(ns, days),
-                Some(When::Date(at)) => at <= time,
-                None => false,
-            };
+            let due = |ns: u64| days.is_due(rule, ns / 1_000_000_000);
             self.expire_versions(bucket, rule, &due, &old, done).await?;
             let Some(days) = rule.abort_upload_days else { continue };
             let mut what = Uploads { prefix: rule.prefix.clone(), max: 1000, ..Uploads::default() };
