@@ -47,7 +47,9 @@ class Servers:
     def start(self, name):
         argv = self.argv(name)
         output = open(self.directory / f"mds.{name}/output", "ab")
-        self.daemons[name] = subprocess.Popen(argv, stdout=output, stderr=output)
+        # What a takeover found is told as well.
+        environment = {"SIPHON_LOG": "warn,mdsd=info", **os.environ}
+        self.daemons[name] = subprocess.Popen(argv, stdout=output, stderr=output, env=environment)
 
     def kill(self, name):
         self.daemons[name].kill()

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import select
 import shutil
 import stat
@@ -701,6 +702,11 @@ def test_a_limit_of_a_subvolume_is_shared_by_clients(cl, servers, clients, here)
         return next(t for t in tenants if t["specified"])
 
     assert promised()["limit"] == 100
+    # Any client reads it.
+    shown = lambda fs: fs.getxattr(f"{here}/s", "ceph.dmclock.mds_limit")
+    assert (shown(one), shown(two)) == (b"100", b"100")
+    fails(errno.ENODATA, two.getxattr, f"{here}/s", "ceph.dmclock.mds_weight")
+    assert json.loads(two.getxattr(f"{here}/s", "ceph.dir.layout.json"))["pool_name"] == "cephfs_data"
     argv = [sys.executable, "-c", MAKER, str(cl.conf)]
     makers = [subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(5)]
 
@@ -724,6 +730,7 @@ def test_a_limit_of_a_subvolume_is_shared_by_clients(cl, servers, clients, here)
         assert made(4) <= 110
         mine = promised()
         assert mine["limit"] == 100 and mine["served"] > 0 and mine["waited_ns"] > 0
+        assert (shown(one), shown(two)) == (b"100", b"100")
         servers.start(first)
         eventually(lambda: servers.states().get(first) == (None, "up:standby"), what="the server that came back")
     finally:
@@ -733,6 +740,33 @@ def test_a_limit_of_a_subvolume_is_shared_by_clients(cl, servers, clients, here)
             m.stdout.close()
     two.setxattr(f"{here}/s", "ceph.dmclock.mds_limit", b"0", 0)
     assert promised()["limit"] is None
+    fails(errno.ENODATA, one.getxattr, f"{here}/s", "ceph.dmclock.mds_limit")
+
+
+def test_a_server_that_follows_takes_over(cl, servers, clients, here):
+    one, two = clients
+    cl.run("ceph", "fs", "set", "cephfs", "allow_standby_replay", "true")
+    first = servers.active()
+    second = eventually(lambda: next((n for n, (rank, state) in servers.states().items() if state == "up:standby-replay"), None), what="a follower")
+    assert second != first
+    try:
+        for n in range(300):
+            one.mkdir(f"{here}/{n}", 0o755)
+        servers.kill(first)
+        cl.command(prefix="mds fail", role_or_gid="0")
+        two.mkdir(f"{here}/more", 0o755)
+        assert servers.active() == second
+        assert set(listed(two, here)) == {*map(str, range(300)), "more"}
+        one.rmdir(f"{here}/0")
+    finally:
+        cl.run("ceph", "fs", "set", "cephfs", "allow_standby_replay", "false")
+        servers.start(first)
+        eventually(lambda: servers.states().get(first) == (None, "up:standby"), what="the server that came back")
+    if not servers.stock:
+        said = (servers.directory / f"mds.{second}/output").read_text().splitlines()
+        line = next(s for s in reversed(said) if "batches of the log" in s)
+        count, ahead = map(int, re.search(r"(\d+) batches of the log, (\d+) were read ahead", line).groups())
+        assert 0 < ahead <= count, line
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use cephfs::{
     ClientRange, DirLayout, FileLayout, Fnode, FragInfo, FragTree, InlineData, InodeStore, Link,
-    NestInfo,
+    NestInfo, SnapRealmRecord,
 };
 use denc::{Decode, Encode, Features};
 use mds::{ClientId, Dentry, DirHead, DirStat, Inode, Layout, NestStat, Quota, Space};
@@ -179,6 +179,7 @@ fn rest_of(mut store: InodeStore, known: &Inode) -> Bytes {
             mode: written.inode.mode,
             ..cephfs::Inode::default()
         },
+        snap: written.snap,
         oldest_snap: store.oldest_snap,
         ..InodeStore::default()
     };
@@ -246,8 +247,24 @@ fn store_of(inode: &Inode, rest: InodeStore) -> InodeStore {
         symlink: inode.symlink.clone(),
         fragtree: FragTree::default(),
         xattrs,
+        snap: realm_of(inode, rest.snap),
         ..rest
     }
+}
+
+/// A directory with a quota, and the root of a subvolume, have a realm of their own: a stock server
+/// tells clients of quotas by realms.
+fn realm_of(inode: &Inode, old: Option<Box<SnapRealmRecord>>) -> Option<Box<SnapRealmRecord>> {
+    let subvolume = inode.space != Space(0);
+    if !inode.is_dir() || (!subvolume && inode.quota == Quota::default()) {
+        return old;
+    }
+    let new = || SnapRealmRecord { seq: SnapId(1), created: SnapId(1), ..Default::default() };
+    let mut realm = old.unwrap_or_else(|| Box::new(new()));
+    if subvolume {
+        realm.flags |= SnapRealmRecord::SUBVOLUME;
+    }
+    Some(realm)
 }
 
 /// A quota in Ceph's form.
@@ -316,6 +333,20 @@ mod tests {
             rstat: NestStat { rbytes: 12, rfiles: 1, ..NestStat::default() },
             xattrs: [(Bytes::from_static(b"user.a"), Bytes::from_static(b"b"))].into(),
             ..Inode::default()
+        }
+    }
+
+    #[test]
+    fn directories_with_quotas_and_subvolumes_have_realms() {
+        let dir = Inode { mode: 0o40_755, ..Inode::default() };
+        assert_eq!(inode_out(&dir).snap, None);
+        let limited = Inode { quota: Quota { max_bytes: 1, max_files: 0 }, ..dir.clone() };
+        let flags = |i: &Inode| inode_out(i).snap.map(|s| (s.seq, s.created, s.flags));
+        assert_eq!(flags(&limited), Some((SnapId(1), SnapId(1), 0)));
+        let subvolume = Inode { space: Space(0x200), ..dir };
+        assert_eq!(flags(&subvolume), Some((SnapId(1), SnapId(1), SnapRealmRecord::SUBVOLUME)));
+        for inode in [limited, subvolume] {
+            assert_eq!(inode_in(inode_out(&inode)), Ok(inode));
         }
     }
 

@@ -43,7 +43,7 @@ pub static COMMANDS: &[Command<Why>] = &[
         "Set an option until the next start.",
     ),
     yes("config show", "r", "Show all options."),
-    yes("damage ls", "r", "List what could not be read."),
+    yes("damage ls", "r", "List what could not be read, or does not fit."),
     yes("damage rm name=damage_id,type=CephInt", "rw", "Forget an entry of damage ls."),
     yes("dump_blocked_ops", "r", "Show requests that wait for more than 30 seconds."),
     yes("dump_ops_in_flight", "r", "Show requests that have no answer."),
@@ -55,6 +55,13 @@ pub static COMMANDS: &[Command<Why>] = &[
     yes("ops", "r", "Show requests that have no answer."),
     yes("perf dump", "r", "Show counters."),
     yes("perf schema", "r", "Describe the counters."),
+    yes("scrub abort", "rw", "End all scrubs."),
+    yes(
+        "scrub start name=path,type=CephString name=scrubops,type=CephChoices,strings=force|recursive|repair,n=N,req=false name=tag,type=CephString,req=false",
+        "rw",
+        "Look whether what is at rest fits together; `damage ls` lists what does not.",
+    ),
+    yes("scrub status", "r", "Show scrubs that run."),
     yes(
         "session evict name=filters,type=CephString,n=N,req=false",
         "rw",
@@ -79,12 +86,6 @@ pub static COMMANDS: &[Command<Why>] = &[
     no("export dir name=path,type=CephString name=rank,type=CephInt", "There is one rank."),
     no("force_readonly", "The server cannot be made read-only."),
     no("get subtrees", "There is one rank."),
-    no("scrub abort", "There is no scrub."),
-    no(
-        "scrub start name=path,type=CephString name=scrubops,type=CephChoices,strings=force|recursive|repair,n=N,req=false name=tag,type=CephString,req=false",
-        "There is no scrub: a stock server can take the rank over for one.",
-    ),
-    no("scrub status", "There is no scrub."),
 ];
 
 /// Parts of file systems: whether they are there, and what is to be known.
@@ -95,6 +96,7 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         "`path`, `fsname`, `uid` with `gids`, `root_squash`, `network`; `r`, `w` and `p`.",
     ),
     ("locks", true, "`flock` and `fcntl`; they survive a takeover."),
+    ("scrub", true, "Counts of directories and backtraces, beside clients; nothing is repaired."),
     ("layouts", true, "`ceph.file.layout` and `ceph.dir.layout`, pools by name and number."),
     (
         "names and attributes",
@@ -117,7 +119,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
     ("several ranks", false, "A server that is given a rank above 0 leaves it."),
     ("snapshots", false, "Making one is refused; lists of snapshots are empty."),
     ("split directories", false, "Directories that a stock server split cannot be read."),
-    ("standby-replay", false, "A server in this state only waits."),
+    (
+        "standby-replay",
+        true,
+        "A server in this state follows the log, and has little to read at a takeover.",
+    ),
     (
         "takeover from `ceph-mds`",
         false,
@@ -187,6 +193,9 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
                 .borrow_mut()
                 .set(conf::effective::Source::Override, name, &args.strs("val").join(" "))
                 .map_err(|e| Refusal::invalid(e.to_string()))?;
+            if let Some(rank) = server.rank() {
+                rank.take_settings();
+            }
             json!({"success": format!("{name} is set")})
         }
         "log flush" => return Ok(Reply::empty()),
@@ -224,24 +233,58 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             }
             json!({"message": "", "return_code": 0})
         }
-        "damage ls" => {
-            let rank = rank()?;
-            let damage = rank.damage.borrow();
-            let each = damage.iter().map(|(id, (ino, why))| {
-                json!({"damage_type": "inode", "id": id, "ino": ino.0, "why": why})
-            });
-            Value::Array(each.collect())
-        }
+        "damage ls" => rank()?.damage.borrow().to_json(),
         "damage rm" => {
             let id = args.int("damage_id").and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
-            rank()?.damage.borrow_mut().remove(&id);
+            rank()?.damage.borrow_mut().remove(id);
             return Ok(Reply::empty());
+        }
+        "scrub start" => scrub(&rank()?, args).await?,
+        "scrub status" => scrub_status(&*rank()?),
+        "scrub abort" => {
+            rank()?.scrubs.abort();
+            json!({"return_code": 0})
         }
         _ => return Err(Refusal::unsupported(prefix.to_owned())),
     };
     let format = Format::of(args);
     let format = if format == Format::Plain { Format::JsonPretty } else { format };
     Ok(Reply::data(format.json(&value)))
+}
+
+/// Begins a scrub (16.2: `MDCache::enqueue_scrub`).
+async fn scrub(rank: &Rc<Rank>, args: &Args) -> Result<Value, Refusal> {
+    let ops = args.strs("scrubops");
+    if ops.iter().any(|op| op == "repair") {
+        return Err(Refusal::unsupported(
+            "scrub start: nothing is repaired; a stock server can take the rank over for that",
+        ));
+    }
+    let tag = args.str("tag").map_or_else(|| uuid::Uuid::new_v4().to_string(), str::to_owned);
+    let recursive = ops.iter().any(|op| op == "recursive");
+    let path = match args.req("path") {
+        "" => "/",
+        path => path,
+    };
+    Ok(match rank.scrub(path, recursive, &tag).await {
+        Ok(()) => json!({"return_code": 0, "scrub_tag": tag, "mode": "asynchronous"}),
+        Err(errno) => json!({"return_code": -errno.0}),
+    })
+}
+
+/// What `scrub status` shows (16.2: `ScrubStack::scrub_status`).
+fn scrub_status(rank: &Rank) -> Value {
+    let running = rank.scrubs.running.borrow();
+    let left: usize = running.values().map(|s| s.left.get()).sum();
+    let status = match running.is_empty() {
+        true => "no active scrubs running".to_owned(),
+        false => format!("scrub active ({left} inodes in the stack)"),
+    };
+    let each = running.iter().map(|(tag, s)| {
+        let options = if s.recursive { "recursive" } else { "" };
+        (tag.clone(), json!({"path": s.path, "tag": tag, "options": options}))
+    });
+    json!({"status": status, "scrubs": each.collect::<Map<_, _>>()})
 }
 
 /// The name of a tenant: `fs:NAME/GROUP/SUBVOLUME`, or `fs:NAME` for all outside of subvolumes.
@@ -303,7 +346,7 @@ pub(crate) fn metrics(server: &Inner) -> daemon_frame::metrics::Counters {
     }
 }
 
-fn counters(server: &Inner) -> [Counter; 7] {
+fn counters(server: &Inner) -> [Counter; 8] {
     let rank = server.rank();
     let core = |f: fn(&mds::Mds) -> u64| rank.as_ref().and_then(|r| r.look(f)).unwrap_or(0);
     let own = |f: fn(&Rank) -> u64| rank.as_deref().map_or(0, f);
@@ -314,9 +357,15 @@ fn counters(server: &Inner) -> [Counter; 7] {
         ("dirty", "Entries that are not at rest", core(|c| c.dirty_entries() as u64)),
         ("log_batches", "Batches of the log that a successor reads", core(|c| c.log_batches())),
         ("sessions", "Sessions of clients", own(|r| r.clients.borrow().len() as u64)),
+        ("scrubbed", "Inodes that scrubs looked at", own(|r| r.scrubs.checked.get())),
         ("requests", "Requests without an answer", own(|r| r.in_flight().len() as u64)),
     ]
-    .map(|(name, help, value)| Counter { name, help, grows: name == "reply", value })
+    .map(|(name, help, value)| Counter {
+        name,
+        help,
+        grows: ["reply", "scrubbed"].contains(&name),
+        value,
+    })
 }
 
 fn number(text: &str) -> Result<u64, Refusal> {

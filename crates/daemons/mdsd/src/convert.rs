@@ -688,10 +688,8 @@ mod tests {
 
     #[test]
     fn the_value_of_a_virtual_attribute_stands_in_an_envelope() {
-        let mut inode = mds::Inode::default();
-        inode.mode = 0o40755;
         let limit = ("ceph.dmclock.mds_limit".into(), Bytes::from_static(b"100"));
-        inode.xattrs.extend([limit]);
+        let inode = mds::Inode { mode: 0o40_755, xattrs: [limit].into(), ..mds::Inode::default() };
         let cap = mds::CapGrant::default();
         let stat =
             mds::InodeStat { inode: Box::new(inode), layout: None, max_size: 0, cap, quota: None };
@@ -709,7 +707,7 @@ mod tests {
             let out = reply_out(&reply, &around);
             (out.result, out.extra)
         };
-        let value = Bytes::from_static(b"\x01\x01\x07\0\0\0\x03\0\0\0100");
+        let value = Bytes::from_static(b"\x01\x01\x07\0\0\0\x03\0\0\x00100");
         assert_eq!(answer("ceph.dmclock.mds_limit"), (0, value));
         assert_eq!(answer("ceph.dmclock.mds_weight"), (-Errno::ENODATA.0, Bytes::new()));
     }

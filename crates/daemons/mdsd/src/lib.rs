@@ -4,7 +4,8 @@
 //!   `state`: which state it asks for next.
 //! * `rank`: the core with what carries its actions out. `rank::load`: how it begins, and in what
 //!   form it is left; `rank::work`: reads, writes, the log; `rank::sessions`: clients.
-//! * `store`: objects. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
+//! * `store`: objects; `log`: those of the log; `follow`: a server that reads it ahead of a
+//!   takeover. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
 //! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket.
 //!
 //! `docs/decisions/0023-metadata-server-daemon.md` says why it is so, and what is not there.
@@ -14,6 +15,8 @@
 mod at_rest;
 pub mod commands;
 mod convert;
+mod follow;
+mod log;
 mod rank;
 mod rights;
 mod server;

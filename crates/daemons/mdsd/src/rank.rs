@@ -1,15 +1,20 @@
 //! A rank: the core, and what carries its actions out.
 
+mod damage;
 mod load;
+mod scrub;
 mod sessions;
 mod work;
 
 use crate::convert::Pools;
+use crate::follow::Follower;
 use crate::server::Inner;
 use crate::state::Progress;
 use crate::store::Store;
+use damage::{Damage, DamageTable};
 use mds::{Batch, Conf, Event, Mds, Token};
 use msgr::{Connection, Message, ReceiveGuard};
+use scrub::Scrubs;
 use sessions::Asked;
 pub use sessions::Client;
 use std::cell::{Cell, RefCell};
@@ -19,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use types::fsmap::MdsMap;
-use types::{Epoch, PoolId};
+use types::{Epoch, Errno, PoolId};
 use work::LogWork;
 
 /// Bytes that an entry of the cache takes, about.
@@ -40,6 +45,8 @@ pub struct Rank {
     me: Weak<Rank>,
     pub fs_name: String,
     store: Store,
+    /// What followed the log until the rank was given to the server.
+    follower: RefCell<Option<Follower>>,
     core: RefCell<Option<Mds>>,
     began: Instant,
     pub clients: RefCell<BTreeMap<u64, Client>>,
@@ -60,18 +67,25 @@ pub struct Rank {
     closed: Cell<bool>,
     /// Answers since the start.
     pub answers: Cell<u64>,
-    pub damage: RefCell<BTreeMap<u64, (mds::Ino, String)>>,
+    pub damage: RefCell<DamageTable>,
+    pub scrubs: Scrubs,
 }
 
 impl Rank {
     /// Begins the work for a rank that the map gave to the server.
-    pub fn start(server: &Rc<Inner>, map: &MdsMap, number: u32) -> Rc<Rank> {
+    pub fn start(
+        server: &Rc<Inner>,
+        map: &MdsMap,
+        number: u32,
+        follower: Option<Follower>,
+    ) -> Rc<Rank> {
         let store = Store::new(server.rados.clone(), PoolId(map.metadata_pool), number);
         let rank = Rc::new_cyclic(|me| Rank {
             server: Rc::downgrade(server),
             me: me.clone(),
             fs_name: map.fs_name.clone(),
             store,
+            follower: RefCell::new(follower),
             core: RefCell::default(),
             began: Instant::now(),
             clients: RefCell::default(),
@@ -88,6 +102,7 @@ impl Rank {
             closed: Cell::new(false),
             answers: Cell::new(0),
             damage: RefCell::default(),
+            scrubs: Scrubs::default(),
         });
         tokio::task::spawn_local(load::run(Rc::downgrade(&rank)));
         tokio::task::spawn_local(alarms(Rc::downgrade(&rank)));
@@ -119,8 +134,7 @@ impl Rank {
         let mut layout = Conf::default().layout;
         layout.pool = map.data_pools.first().copied().unwrap_or(-1);
         Conf {
-            cache_entries_max: (conf.u64("mds_cache_memory_limit") / ENTRY_BYTES).max(1_000)
-                as usize,
+            cache_entries_max: entries_max(&conf),
             session_timeout: u64::from(map.session_timeout) * second,
             session_autoclose: u64::from(map.session_autoclose) * second,
             max_file_size: map.max_file_size,
@@ -130,6 +144,16 @@ impl Rank {
             requests_at_once: REQUESTS_AT_ONCE,
             ..Conf::default()
         }
+    }
+
+    /// Options may have changed.
+    pub fn take_settings(&self) {
+        let Some(server) = self.server() else { return };
+        let entries = entries_max(&server.frame.conf.borrow());
+        if let Some(core) = &mut *self.core.borrow_mut() {
+            core.set_cache_entries_max(entries);
+        }
+        self.event(Event::Wake);
     }
 
     /// A new map.
@@ -237,6 +261,16 @@ impl Rank {
         }
     }
 
+    /// Begins a scrub of what is at a path.
+    pub async fn scrub(
+        self: &Rc<Self>,
+        path: &str,
+        recursive: bool,
+        tag: &str,
+    ) -> Result<(), Errno> {
+        scrub::start(self, path, recursive, tag).await
+    }
+
     /// Looks at the core.
     pub fn look<T>(&self, f: impl FnOnce(&Mds) -> T) -> Option<T> {
         self.core.borrow().as_ref().map(f)
@@ -249,6 +283,33 @@ impl Rank {
     fn appended(&self, batch: Batch) {
         self.event(Event::Appended(batch));
     }
+}
+
+impl scrub::Host for Rank {
+    fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn scrubs(&self) -> &Scrubs {
+        &self.scrubs
+    }
+
+    async fn flush(&self) -> bool {
+        Rank::flush(self).await
+    }
+
+    fn damaged(&self, damage: Damage) {
+        self.damage.borrow_mut().add(damage);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+}
+
+/// Entries that the cache may have.
+fn entries_max(conf: &conf::Config) -> usize {
+    (conf.u64("mds_cache_memory_limit") / ENTRY_BYTES).max(1_000) as usize
 }
 
 /// Wakes the core when it wants to be.

@@ -1,6 +1,7 @@
 //! The server's session with the monitors: beacons out, maps in.
 
 use crate::commands;
+use crate::follow::Follower;
 use crate::rank::Rank;
 use crate::state::{self, Progress};
 use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     /// Why it does not serve any more.
     ended: RefCell<Option<String>>,
     rank: RefCell<Option<Rc<Rank>>>,
+    follower: RefCell<Option<Follower>>,
     pub began: Instant,
 }
 
@@ -95,7 +97,7 @@ impl MonEvents for FromMon {
                     s.beacon_answered(m.seq);
                 }
             }
-            _ => drop(s.frame.configure(&message)),
+            _ => s.configure(&message),
         }
     }
 }
@@ -169,6 +171,7 @@ impl Server {
             changed: Notify::new(),
             ended: RefCell::default(),
             rank: RefCell::default(),
+            follower: RefCell::default(),
             began: Instant::now(),
         });
         *sessions.0.borrow_mut() = Rc::downgrade(&inner);
@@ -257,6 +260,14 @@ async fn beacons(inner: Weak<Inner>) {
 impl Inner {
     pub fn mon(&self) -> &MonClient {
         self.rados.mon()
+    }
+
+    fn configure(&self, message: &Message) {
+        if self.frame.configure(message)
+            && let Some(rank) = self.rank()
+        {
+            rank.take_settings();
+        }
     }
 
     /// The newest map.
@@ -370,10 +381,15 @@ impl Inner {
         if before != Some(info.state) {
             tracing::info!("mds.{}: rank {} {}", self.frame.name, info.rank, info.state);
         }
+        if info.rank == 0 && info.state == MdsState::STANDBY_REPLAY {
+            let (rados, conf) = (self.rados.clone(), self.frame.conf.clone());
+            let follow = || Follower::start(rados, conf, &map, 0);
+            self.follower.borrow_mut().get_or_insert_with(follow);
+        }
         if info.rank >= 0 && info.state != MdsState::STANDBY_REPLAY {
             match (info.rank, self.rank()) {
                 (0, None) => {
-                    let rank = Rank::start(self, &map, 0);
+                    let rank = Rank::start(self, &map, 0, self.follower.take());
                     self.rank.replace(Some(rank));
                 }
                 (0, Some(rank)) => rank.take_map(&map),
@@ -434,6 +450,8 @@ impl Inner {
         if let Some(rank) = self.rank.take() {
             rank.close();
         }
+        // It ends with its handle.
+        self.follower.take();
         self.messenger.shutdown();
         self.rados.shutdown();
     }

@@ -1,5 +1,5 @@
 //! Objects of a file system: directories, inodes, backtraces, tables and data of files in Ceph's
-//! form, and the log in our own.
+//! form.
 
 use crate::at_rest::{self, Refused};
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use cephfs::{Backpointer, Backtrace, Fnode, InoTable, SessionInfo, SessionMapHea
 use cephfs::{dentry_key, names, parse_dentry_key};
 use client::{ClientError, IoCtx, Operation, Rados, Striper};
 use denc::{Decode, Encode, Features};
-use mds::{Batch, Dentry, DirFrag, DirHead, Inode, Layout, Name};
+use mds::{Dentry, DirFrag, DirHead, Inode, Layout, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use types::rados::OpCode;
 use types::{Errno, PoolId, SnapId, Utime};
@@ -51,11 +51,11 @@ impl StoreError {
 /// The result of a read or write.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-fn absent(e: &ClientError) -> bool {
+pub(crate) fn absent(e: &ClientError) -> bool {
     e.errno() == Errno::ENOENT
 }
 
-fn damaged(what: impl Into<String>) -> impl FnOnce(denc::DecodeError) -> StoreError {
+pub(crate) fn damaged(what: impl Into<String>) -> impl FnOnce(denc::DecodeError) -> StoreError {
     let what = what.into();
     move |error| StoreError::Damaged { what, error }
 }
@@ -66,7 +66,7 @@ pub struct Store {
     rados: Rados,
     /// The metadata pool.
     pub meta: IoCtx,
-    rank: u32,
+    pub rank: u32,
 }
 
 fn wire(ino: mds::Ino) -> cephfs::Ino {
@@ -162,6 +162,19 @@ impl Store {
             Err(e) => return Err(e.into()),
         };
         Ok(values.get(&key).map(at_rest::dentry_in).transpose()?)
+    }
+
+    /// What a directory says of itself; nothing if it has no object.
+    pub async fn read_head(&self, dir: DirFrag) -> Result<Option<Fnode>> {
+        let op = Operation::new().omap_header();
+        match self.meta.run(dir_object(dir), op).await.and_then(|o| o.data(0)) {
+            Ok(bytes) => {
+                let what = || format!("the directory {}", wire(dir.ino));
+                Ok(Some(Fnode::from_bytes(&bytes).map_err(damaged(what()))?))
+            }
+            Err(e) if absent(&e) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 
     /// An inode that no directory holds.
@@ -508,151 +521,6 @@ async fn all<T: 'static>(
     Ok(results)
 }
 
-/// An entry of the log as it stands in an object: mark, length, batch, content.
-const LOG_MARK: u32 = 0x5147_4c53;
-/// Bytes in front of the content.
-const LOG_HEAD_BYTES: usize = 4 + 4 + 8;
-/// An object of the log gets no further entries above this size.
-const LOG_OBJECT_BYTES: u64 = 4 << 20;
-
-/// What is known of the log without reading it.
-#[derive(denc_derive::Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 2, compat = 1)]
-pub struct LogHead {
-    /// The first object that may have entries.
-    pub first: u64,
-    /// The last batch that is not needed.
-    pub trimmed: u64,
-    /// Files of which objects are trimmed, or the size is looked for, as of the last flush.
-    pub truncating: Vec<u64>,
-    /// As above.
-    pub recovering: Vec<u64>,
-    /// Promises to subvolumes, by the number of their space.
-    #[denc(since = 2)]
-    pub promises: BTreeMap<u16, mds::Promise>,
-}
-
-/// The log: objects one behind the other, each with entries one behind the other.
-pub struct Log {
-    store: Store,
-    /// Where the next entry goes.
-    object: u64,
-    offset: u64,
-    /// Objects that are full, or the one before the current, with the last batch in each.
-    full: BTreeMap<u64, u64>,
-    last: u64,
-    pub head: LogHead,
-}
-
-fn head_object(rank: u32) -> String {
-    format!("mds{rank}_siphon")
-}
-
-fn log_object(rank: u32, number: u64) -> String {
-    format!("mds{rank}_siphon_log.{number:08x}")
-}
-
-impl Log {
-    /// Reads the log's head, and its entries in order; an entry that is cut off was never answered
-    /// for, and ends the log.
-    pub async fn open(store: Store) -> Result<(Log, Vec<(Batch, Bytes)>)> {
-        let head = match store.get(head_object(store.rank)).await? {
-            Some(bytes) => LogHead::from_bytes(&bytes).map_err(damaged("the head of the log"))?,
-            None => LogHead::default(),
-        };
-        let (mut entries, mut number) = (Vec::new(), head.first);
-        let (mut full, mut last) = (BTreeMap::new(), head.trimmed);
-        while let Some(bytes) = store.get(log_object(store.rank, number)).await? {
-            for (batch, content) in parse(&bytes) {
-                last = last.max(batch);
-                if batch > head.trimmed {
-                    entries.push((Batch(batch), content));
-                }
-            }
-            full.insert(number, last);
-            number += 1;
-        }
-        // Each server begins a new object: what its predecessor had on the way is of an older one.
-        let log = Log { store, object: number, offset: 0, full, last, head };
-        Ok((log, entries))
-    }
-
-    /// The last batch that is in the log or was.
-    pub fn last(&self) -> Batch {
-        Batch(self.last)
-    }
-
-    /// Begins anew: there are no entries.
-    pub async fn reset(&mut self) -> Result<()> {
-        let old = std::mem::take(&mut self.full);
-        self.head = LogHead { first: self.object, ..LogHead::default() };
-        self.last = 0;
-        self.write_head().await?;
-        for number in old.into_keys() {
-            self.store.remove(log_object(self.store.rank, number)).await?;
-        }
-        Ok(())
-    }
-
-    /// Appends an entry. One at a time.
-    pub async fn append(&mut self, batch: Batch, content: &Bytes) -> Result<()> {
-        let mut bytes = bytes::BytesMut::with_capacity(content.len() + LOG_HEAD_BYTES);
-        LOG_MARK.encode(&mut bytes, Features::ALL);
-        (content.len() as u32).encode(&mut bytes, Features::ALL);
-        batch.0.encode(&mut bytes, Features::ALL);
-        bytes.extend_from_slice(content);
-        let length = bytes.len() as u64;
-        let object = log_object(self.store.rank, self.object);
-        let op = Operation::new().write(self.offset, bytes.freeze()).full_try();
-        self.store.meta.run(object, op).await?.ok()?;
-        self.offset += length;
-        self.last = batch.0;
-        if self.offset >= LOG_OBJECT_BYTES {
-            self.full.insert(self.object, batch.0);
-            self.object += 1;
-            self.offset = 0;
-        }
-        Ok(())
-    }
-
-    /// Forgets batches below one: the head says so first, then objects go.
-    pub async fn trim(&mut self, below: Batch) -> Result<()> {
-        self.head.trimmed = self.head.trimmed.max(below.0.saturating_sub(1));
-        let old: Vec<u64> = self
-            .full
-            .iter()
-            .take_while(|(_, last)| **last <= self.head.trimmed)
-            .map(|(number, _)| *number)
-            .collect();
-        self.head.first =
-            self.full.keys().find(|n| !old.contains(n)).copied().unwrap_or(self.object);
-        self.write_head().await?;
-        for number in old {
-            self.store.remove(log_object(self.store.rank, number)).await?;
-            self.full.remove(&number);
-        }
-        Ok(())
-    }
-
-    /// Makes the head durable.
-    pub async fn write_head(&self) -> Result<()> {
-        self.store.put(head_object(self.store.rank), self.head.to_bytes(Features::ALL)).await
-    }
-}
-
-/// The entries of an object of the log.
-fn parse(bytes: &Bytes) -> Vec<(u64, Bytes)> {
-    let mut found = Vec::new();
-    let mut r = denc::Reader::new(bytes.clone());
-    while r.left() >= LOG_HEAD_BYTES {
-        let mut head = || -> denc::Result<(u32, u32, u64)> { Ok((r.get()?, r.get()?, r.get()?)) };
-        let Ok((LOG_MARK, length, batch)) = head() else { break };
-        let Ok(content) = r.bytes("an entry of the log", length as usize) else { break };
-        found.push((batch, content));
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -688,20 +556,5 @@ mod tests {
                 .collect();
             assert_eq!(seen, want, "up to {last:?}");
         }
-    }
-
-    #[test]
-    fn an_entry_that_is_cut_off_ends_the_log() {
-        let mut bytes = bytes::BytesMut::new();
-        for (batch, content) in [(1u64, "one"), (2, "two")] {
-            LOG_MARK.encode(&mut bytes, Features::ALL);
-            (content.len() as u32).encode(&mut bytes, Features::ALL);
-            batch.encode(&mut bytes, Features::ALL);
-            bytes.extend_from_slice(content.as_bytes());
-        }
-        let all = bytes.freeze();
-        assert_eq!(parse(&all), [(1, "one".into()), (2, "two".into())]);
-        assert_eq!(parse(&all.slice(..all.len() - 1)), [(1, "one".into())]);
-        assert!(parse(&Bytes::from_static(&[0xff; 40])).is_empty());
     }
 }

@@ -1,5 +1,5 @@
 //! `siphon qos` for file systems. The metadata server keeps what subvolumes are promised: virtual
-//! attributes of their roots say it, whoever sets them.
+//! attributes of their roots say it.
 
 use crate::cli::QosSet;
 use crate::qos_cluster::PATIENCE;

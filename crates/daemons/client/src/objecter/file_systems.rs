@@ -10,13 +10,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use types::{Epoch, FsMap};
 
-/// What is known of file systems. Nothing is asked for until somebody wants to know.
-#[derive(Default)]
-pub(super) struct FsState {
-    wanted: bool,
-    map: Option<Arc<FsMap>>,
-}
-
 impl Objecter {
     /// The newest map of file systems that the monitors have.
     pub async fn fs_map(&self) -> Result<Arc<FsMap>> {

@@ -5,7 +5,8 @@
 //! * `budget`: how much may be under way at a time.
 //! * `maps`: maps of OSDs and managers, and what follows from a new one; `file_systems`: the map
 //!   of file systems, for those that ask.
-//! * `sessions`: connections with OSDs, the manager and metadata servers; `backoffs`: what OSDs do not want yet.
+//! * `sessions`: connections with OSDs, the manager and metadata servers; `backoffs`: what OSDs do
+//!   not want yet.
 //! * `linger`: watches, which outlive sessions, and notifications.
 //! * `commands`: `ceph tell`.
 
@@ -36,7 +37,7 @@ use messages::{
     CommandReply, MgrCommandReply, OsdBackoff, OsdMapMsg, OsdOpReply, Payload, WatchNotify,
 };
 use msgr::{Connection, Dispatcher, Message, ReceiveGuard};
-use peer::{MgrState, Peer, Session};
+use peer::{FsState, MgrState, Peer, Session};
 use pending::{Pending, PendingCommand};
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
@@ -60,7 +61,7 @@ struct Inner {
     options: Options,
     budget: Budget,
     mgr: RefCell<MgrState>,
-    fs: RefCell<file_systems::FsState>,
+    fs: RefCell<FsState>,
     ops: RefCell<BTreeMap<u64, Pending>>,
     commands: RefCell<BTreeMap<u64, PendingCommand>>,
     sessions: RefCell<FxHashMap<Peer, Session>>,

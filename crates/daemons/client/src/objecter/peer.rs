@@ -3,8 +3,9 @@
 use crate::objecter::blocked::Backoffs;
 use msgr::Connection;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
-use types::{EntityAddrVec, EntityType, OsdId};
+use types::{EntityAddrVec, EntityType, FsMap, OsdId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Peer {
@@ -27,6 +28,13 @@ impl Peer {
 #[derive(Default)]
 pub(super) struct MgrState {
     pub addrs: EntityAddrVec,
+}
+
+/// What is known of file systems. Nothing is asked for before the first use.
+#[derive(Default)]
+pub(super) struct FsState {
+    pub wanted: bool,
+    pub map: Option<Arc<FsMap>>,
 }
 
 pub(super) struct Session {

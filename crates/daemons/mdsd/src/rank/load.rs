@@ -4,8 +4,9 @@
 use super::Rank;
 use super::work;
 use crate::at_rest;
+use crate::log::{Log, Tail};
 use crate::state::Progress;
-use crate::store::{Log, Result, StoreError};
+use crate::store::{Result, StoreError};
 use cephfs::journal::{JournalHeader, JournalPointer, SubtreeMap, decode_entry, encode_entry};
 use cephfs::{DirFrag, FileLayout, Fnode, InoTable, SessionInfo, SnapTable, names};
 use denc::{Decode, Encode, Features, Reader};
@@ -86,7 +87,15 @@ async fn reconnect_time(rank: Weak<Rank>) {
 
 impl Rank {
     async fn load(&self) -> std::result::Result<(Mds, Log), LoadError> {
-        let (mut log, entries) = Log::open(self.store.clone()).await?;
+        let follower = self.follower.take();
+        let followed = match follower {
+            Some(follower) => follower.end().await,
+            None => None,
+        };
+        let ahead = followed.as_ref().map_or(0, Tail::entries);
+        let mut tail = followed.unwrap_or_else(|| Tail::new(self.store.clone()));
+        tail.follow().await?;
+        let (mut log, entries) = Log::behind(tail);
         let conf = self.conf();
         let creating = self.server().and_then(|s| s.state()) == Some(MdsState::CREATING);
         let untouched = entries.is_empty() && log.head.trimmed == 0;
@@ -133,7 +142,7 @@ impl Rank {
         self.forget_strangers(&core);
         if let Some(server) = self.server() {
             tracing::info!(
-                "mds.{}: {count} batches of the log, {} sessions",
+                "mds.{}: {count} batches of the log, {ahead} were read ahead; {} sessions",
                 server.frame.name,
                 self.clients.borrow().len()
             );

@@ -1,7 +1,9 @@
 //! Carrying out what the core wants: reads, writes, the log.
 
 use super::Rank;
-use crate::store::{Log, StoreError};
+use super::damage::Damage;
+use crate::log::Log;
+use crate::store::StoreError;
 use bytes::Bytes;
 use mds::{Action, Batch, Event, Token};
 use std::rc::{Rc, Weak};
@@ -133,27 +135,32 @@ impl Rank {
         match action {
             Action::ReadPage { token, dir, after, max } => {
                 let page = self.store.read_page(*dir, after.as_ref(), *max).await;
-                Event::Page(*token, self.answer(dir.ino, page))
+                Event::Page(*token, self.answer("dir_frag", dir.ino, page))
             }
             Action::ReadEntry { token, dir, name } => {
                 let entry = self.store.read_entry(*dir, name).await;
-                Event::Entry(*token, self.answer(dir.ino, entry))
+                Event::Entry(*token, self.answer("dentry", dir.ino, entry))
             }
             Action::ReadBase { token, ino } => {
                 let inode = self.store.read_base(*ino).await.map(Box::new);
-                Event::Base(*token, self.answer(*ino, inode))
+                Event::Base(*token, self.answer("dentry", *ino, inode))
             }
             Action::ReadBacktrace { token, ino } => {
                 let pools = self.server().map(|s| s.map().data_pools.clone()).unwrap_or_default();
                 let place = self.store.read_backtrace(*ino, &pools).await;
-                Event::Backtrace(*token, self.answer(*ino, place))
+                Event::Backtrace(*token, self.answer("backtrace", *ino, place))
             }
             _ => Event::Wake,
         }
     }
 
     /// A read's result for the core. What is damaged is noted.
-    fn answer<T>(&self, ino: mds::Ino, result: Result<T, StoreError>) -> Result<T, i32> {
+    fn answer<T>(
+        &self,
+        kind: &'static str,
+        ino: mds::Ino,
+        result: Result<T, StoreError>,
+    ) -> Result<T, i32> {
         result.map_err(|e| {
             if let Some(server) = self.server() {
                 if matches!(&e, StoreError::Client(c) if c.is_blocklisted()) {
@@ -162,11 +169,8 @@ impl Rank {
                 tracing::warn!("mds.{}: inode {:#x} cannot be read: {e}", server.frame.name, ino.0);
             }
             if !matches!(e, StoreError::Client(_)) {
-                let mut damage = self.damage.borrow_mut();
-                let id = ino.0;
-                if damage.len() < 10_000 {
-                    damage.entry(id).or_insert_with(|| (ino, e.to_string()));
-                }
+                let why = e.to_string();
+                self.damage.borrow_mut().add(Damage { kind, ino, path: None, why });
             }
             e.errno()
         })

@@ -361,6 +361,11 @@ impl Mds {
         self.conf.data_pools = pools;
     }
 
+    /// Sets how many entries the cache may have. It shrinks with what happens next.
+    pub fn set_cache_entries_max(&mut self, entries: usize) {
+        self.conf.cache_entries_max = entries;
+    }
+
     /// Inodes in memory.
     pub fn cached_inodes(&self) -> usize {
         self.nodes.len()

@@ -1,0 +1,231 @@
+"""A file system goes from `siphon mds` to an unmodified `ceph-mds` and back, whoever made it: nothing is lost, and the
+scrub of each finds nothing wrong with what the other has written.
+
+SIPHON_TEST_LONG makes the trees large.
+"""
+import os
+import random
+import re
+import shutil
+import stat
+import zlib
+
+import pytest
+
+from conftest import CHROOT, eventually
+
+pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
+cephfs = pytest.importorskip("cephfs")
+from file_systems import Servers, needs_server, read, write
+
+STEPS = 3_000 if os.environ.get("SIPHON_TEST_LONG") else 150
+
+
+@pytest.fixture(scope="module")
+def cl(siphon_factory):
+    from conftest import Cluster
+    needs_server("stock")
+    if shutil.which("cephfs-journal-tool") is None:
+        pytest.skip("cephfs-journal-tool is not installed")
+    c = siphon_factory()
+    c.start()
+    c = Cluster(c.conf, "default")
+    c.run("ceph", "fs", "flag", "set", "enable_multiple", "true")
+    return c
+
+
+class Exchange:
+    """A file system with one server at a time."""
+
+    def __init__(self, cl, name, directory):
+        self.cl, self.name = cl, name
+        self.servers = {}
+        for kind in ("siphon", "stock"):
+            (directory / kind).mkdir()
+            self.servers[kind] = Servers(cl, directory / kind, kind)
+            self.servers[kind].stock = kind == "stock"
+        self.kind = None
+        for pool in ("meta", "data"):
+            cl.command(prefix="osd pool create", pool=f"{name}.{pool}", pg_num=8)
+
+    def make(self, kind):
+        self.start(kind)
+        self.cl.command(prefix="fs new", fs_name=self.name, metadata=f"{self.name}.meta", data=f"{self.name}.data")
+        self.wait()
+
+    def start(self, kind):
+        self.kind = kind
+        self.servers[kind].start(f"{self.name}-{kind}")
+
+    def wait(self):
+        name = f"{self.name}-{self.kind}"
+        eventually(lambda: self.servers[self.kind].states().get(name) == (0, "up:active"),
+                   what=lambda: f"{name} to be active: {self.servers[self.kind].states()}")
+
+    def mds(self, *args):
+        return self.cl.ceph_json("tell", f"mds.{self.name}-{self.kind}", *args)
+
+    def events(self):
+        """What is in the journal."""
+        out = self.cl.run("cephfs-journal-tool", f"--rank={self.name}:0", "event", "get", "summary").stdout.decode()
+        return {kind: int(n) for kind, n in re.findall(r"^\s+(\w+): (\d+)$", out, re.M)}
+
+    def hand_over(self, kind):
+        if self.kind == "stock":
+            # What one flush brings to its place changes counts above it, which are in the journal then.
+            def empty():
+                self.mds("flush", "journal")
+                return set(self.events()) <= {"SUBTREEMAP"}
+
+            eventually(empty, what=lambda: f"an empty journal: {self.events()}")
+        else:
+            self.mds("flush", "journal")
+        self.cl.run("ceph", "fs", "fail", self.name)
+        self.servers[self.kind].kill(f"{self.name}-{self.kind}")
+        if kind == "stock":
+            self.cl.run("ceph", "fs", "compat", self.name, "rm_incompat", "62")
+        self.start(kind)
+        self.cl.run("ceph", "fs", "set", self.name, "joinable", "true")
+        self.wait()
+
+    def scrub(self):
+        for path in ("/",) if self.kind == "siphon" else ("/", "~mdsdir"):
+            assert self.mds("scrub", "start", path, "recursive")["return_code"] == 0
+            eventually(lambda: self.mds("scrub", "status")["status"] == "no active scrubs running", what="the end of a scrub")
+        assert self.mds("damage", "ls") == []
+        if self.kind == "stock":
+            log = (self.servers["stock"].directory / f"mds.{self.name}-stock/log").read_text()
+            assert "Scrub error" not in log and "bad backtrace" not in log, [s for s in log.splitlines() if "crub" in s][-20:]
+
+    def mounted(self):
+        fs = cephfs.LibCephFS(conffile=str(self.cl.conf))
+        fs.mount(filesystem_name=self.name.encode())
+        return fs
+
+    def stop(self):
+        for s in self.servers.values():
+            for name in list(s.daemons):
+                s.kill(name)
+
+
+def change(fs, top, seed, steps):
+    """Makes, changes, moves and removes things below a directory."""
+    rng = random.Random(seed)
+    fs.mkdir(top, 0o755)
+    dirs, files, links = [top], [], 0
+    for n in range(steps):
+        at = f"{rng.choice(dirs)}/{rng.choice(('x', 'name-', 'ü.'))}{n}"
+        kind = rng.choices(("dir", "file", "link", "symlink", "move", "remove", "attrs", "pipe", "write"), (5, 12, 2, 2, 3, 3, 3, 1, 4))[0]
+        if kind == "dir":
+            fs.mkdir(at, rng.choice((0o755, 0o711, 0o2775)))
+            dirs.append(at)
+        elif kind == "file":
+            write(fs, at, rng.randbytes(rng.choice((0, 1, 5_000, 5 << 20 if n % 20 == 0 else 7))), mode=0o640)
+            files.append(at)
+        elif kind == "link" and files:
+            fs.link(rng.choice(files), at)
+            files.append(at)
+            links += 1
+        elif kind == "symlink":
+            fs.symlink(rng.choice(files or ["nowhere"]), at)
+        elif kind == "move" and files:
+            old = files.pop(rng.randrange(len(files)))
+            fs.rename(old, at)
+            files.append(at)
+        elif kind == "remove" and files:
+            fs.unlink(files.pop(rng.randrange(len(files))))
+        elif kind == "attrs":
+            what = rng.choice(dirs + files)
+            fs.setxattr(what, "user.n", b"%d" % n, 0)
+            fs.chown(what, n % 7, n % 5)
+        elif kind == "pipe":
+            fs.mknod(at, stat.S_IFIFO | 0o600, 0)
+        elif kind == "write" and files:
+            write(fs, rng.choice(files), b"more", flags=os.O_WRONLY, at=rng.choice((0, 4 << 20)))
+    fs.mkdir(f"{top}/limited", 0o755)
+    fs.setxattr(f"{top}/limited", "ceph.quota.max_files", b"1000", 0)
+    fs.setxattr(f"{top}/limited", "ceph.dir.layout.stripe_count", b"2", 0)
+    write(fs, f"{top}/limited/f", b"striped")
+
+
+def tree(fs, top="/"):
+    """All that there is: attributes, content, extended attributes, and which names are of one file."""
+    found, first, todo = {}, {}, [top.rstrip("/")]
+    while todo:
+        at = todo.pop()
+        d = fs.opendir(at or "/")
+        while entry := fs.readdir(d):
+            name = entry.d_name.decode()
+            if name in (".", ".."):
+                continue
+            path = f"{at}/{name}"
+            st = fs.lstat(path)
+            kind = stat.S_IFMT(st.st_mode)
+            row = [st.st_mode, st.st_uid, st.st_gid, st.st_mtime, None if kind == stat.S_IFDIR else (st.st_nlink, st.st_size)]
+            if kind == stat.S_IFDIR:
+                todo.append(path)
+                row.append({k: quiet(fs, path, f"ceph.{k}") for k in ("dir.entries", "quota.max_files", "dir.layout")})
+            elif kind == stat.S_IFREG:
+                row += [zlib.crc32(read(fs, path, 6 << 20)), fs.getxattr(path, "ceph.file.layout.stripe_count")]
+            elif kind == stat.S_IFLNK:
+                row.append(fs.readlink(path, 1000))
+            if kind != stat.S_IFLNK:
+                row.append(quiet(fs, path, "user.n"))
+            # Names of one file are told by the first of them.
+            row.append(first.setdefault(st.st_ino, path))
+            found[path] = row
+        fs.closedir(d)
+    return found
+
+
+def quiet(fs, path, name):
+    try:
+        return fs.getxattr(path, name)
+    except cephfs.NoData:
+        return None
+
+
+def counts(fs, path):
+    return {k: fs.getxattr(path, f"ceph.dir.{k}") for k in ("rfiles", "rsubdirs", "rbytes")}
+
+
+def differences(a, b):
+    return {p: (a.get(p), b.get(p)) for p in a.keys() | b.keys() if a.get(p) != b.get(p)}
+
+
+def goes_through(e, first, others):
+    e.make(first)
+    expected, sums = {}, {}
+    for n, kind in enumerate([first, *others]):
+        if n:
+            e.hand_over(kind)
+            fs = e.mounted()
+            assert not differences(expected, tree(fs)), f"{kind} shows another tree than the one before"
+            for top, was in sums.items():
+                assert counts(fs, top) == was, f"{kind} counts otherwise in {top}"
+            e.scrub()
+        else:
+            fs = e.mounted()
+        change(fs, f"/by.{n}", n, STEPS)
+        if n:
+            # In what another one has made, too.
+            change(fs, f"/by.0/by.{n}", n, STEPS // 10)
+        fs.sync_fs()
+        if kind == "siphon":
+            # Exact at any time; a stock server takes its time.
+            sums = {top: counts(fs, top) for top in ("/by.0", f"/by.{n}")}
+        else:
+            sums = {}
+        expected = tree(fs)
+        fs.unmount()
+        fs.shutdown()
+    if e.kind == "siphon":
+        e.scrub()
+
+
+def test_from_ours_to_stock_and_back(cl, tmp_path):
+    e = Exchange(cl, "ours", tmp_path)
+    try:
+        goes_through(e, "siphon", ["stock", "siphon"])
+    finally:
+        e.stop()
