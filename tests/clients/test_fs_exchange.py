@@ -229,3 +229,12 @@ def test_from_ours_to_stock_and_back(cl, tmp_path):
         goes_through(e, "siphon", ["stock", "siphon"])
     finally:
         e.stop()
+
+
+@pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
+def test_from_stock_to_ours_and_back(cl, tmp_path):
+    e = Exchange(cl, "theirs", tmp_path)
+    try:
+        goes_through(e, "stock", ["siphon", "stock", "siphon"])
+    finally:
+        e.stop()

@@ -50,6 +50,19 @@ for line in sys.stdin:
 fs.unmount()
 """
 
+# The same through a mounted tree.
+FILER = """
+import json, os, sys
+print(0, flush=True)
+for line in sys.stdin:
+    name, text = json.loads(line)
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.write(fd, text.encode())
+    os.fsync(fd)
+    os.close(fd)
+    print(0, flush=True)
+"""
+
 # A client of its own process that makes directories for some seconds, and says how many.
 MAKER = """
 import cephfs, os, sys, time
@@ -601,8 +614,8 @@ def test_caches_agree(trees):
 class Syncer:
     """A client of its own process that appends to files and makes that durable."""
 
-    def __init__(self, cl):
-        argv = [sys.executable, "-c", SYNCER, str(cl.conf)]
+    def __init__(self, cl, script=SYNCER):
+        argv = [sys.executable, "-c", script, str(cl.conf)]
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.id = int(self.answer(PATIENCE))
 
@@ -770,16 +783,26 @@ def test_a_server_that_follows_takes_over(cl, servers, clients, here):
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
-def test_servers_are_killed_under_load(cl, servers, clients, here):
-    writers = [Syncer(cl) for _ in range(4)]
+@pytest.mark.parametrize("follows", [False, True], ids=["waits", "follows"])
+def test_servers_are_killed_under_load(cl, servers, clients, mounts, follows):
+    here = f"/killed.{follows}"
+    clients[0].mkdir(here, 0o755)
+    cl.run("ceph", "fs", "set", "cephfs", "allow_standby_replay", str(follows).lower())
+    waits = "up:standby-replay" if follows else "up:standby"
+    eventually(lambda: waits in [state for _, state in servers.states().values()], timeout=120, what="a server that waits")
+    # Some by libcephfs, some through FUSE.
+    writers = [Syncer(cl) for _ in range(2)] + [Syncer(cl, FILER) for _ in range(2)]
+    tops = [here, here] + [str(place) + here for place in mounts]
     stop = threading.Event()
-    kept = [[] for _ in writers]
+    kept, slowest = [[] for _ in writers], [0.0] * len(writers)
     failed = []
 
     def work(n):
         step = 0
         while not stop.is_set():
-            code = writers[n].append(f"{here}/log.{n}", f"{step}\n", timeout=300)
+            begun = time.monotonic()
+            code = writers[n].append(f"{tops[n]}/log.{n}", f"{step}\n", timeout=300)
+            slowest[n] = max(slowest[n], time.monotonic() - begun)
             if code != 0:
                 failed.append((n, step, code))
                 return
@@ -790,27 +813,93 @@ def test_servers_are_killed_under_load(cl, servers, clients, here):
     for t in threads:
         t.start()
     rng = random.Random(1)
-    pauses = []
+    servers_paused, clients_paused = [], []
     try:
         for _ in range(20):
             marks = [len(k) for k in kept]
             eventually(lambda: all(len(k) > m for k, m in zip(kept, marks)) or failed, timeout=300, what="every writer to go on")
             assert not failed, failed
+            slowest[:] = [0.0] * len(writers)
             first = servers.active()
             killed = time.monotonic()
             servers.kill(first)
             eventually(lambda: servers.active() not in (None, first), timeout=120, what="another server")
-            pauses.append(time.monotonic() - killed)
+            servers_paused.append(time.monotonic() - killed)
+            marks = [len(k) for k in kept]
+            eventually(lambda: all(len(k) > m + 1 for k, m in zip(kept, marks)) or failed, timeout=300, what="every writer to go on")
+            clients_paused.append(max(slowest))
             servers.start(first)
-            eventually(lambda: servers.states().get(first) == (None, "up:standby"), timeout=120, what="the server that came back")
+            eventually(lambda: waits in [state for _, state in servers.states().values()], timeout=120, what="the server that came back")
             # Not always at the same point of the load.
             stop.wait(rng.random())
     finally:
         stop.set()
         for t in threads:
             t.join(300)
+        cl.run("ceph", "fs", "set", "cephfs", "allow_standby_replay", "false")
     assert not failed, failed
     assert [w.end() for w in writers] == [0] * len(writers)
     for n, steps in enumerate(kept):
         assert read(clients[0], f"{here}/log.{n}", 1 << 24).decode().split() == [str(s) for s in steps]
-    print(f"pauses of the server: median {sorted(pauses)[len(pauses) // 2]:.1f} s, longest {max(pauses):.1f} s")
+    eventually(lambda: sorted(s for _, s in servers.states().values()) == ["up:active", "up:standby"], what="a server that waits")
+    for what, all in ("server", servers_paused), ("clients", clients_paused):
+        print(f"pauses of the {what}: median {sorted(all)[len(all) // 2]:.1f} s, longest {max(all):.1f} s")
+
+
+@pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
+def test_the_cache_takes_the_memory_that_it_may(cl, servers, clients, here):
+    if servers.stock:
+        pytest.skip("what a stock server takes is its own affair")
+    limit = 64 << 20
+    name = servers.active()
+    cl.run("ceph", "config", "set", "mds", "mds_cache_memory_limit", str(limit))
+
+    def resident():
+        text = Path(f"/proc/{servers.daemons[name].pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", text).group(1)) << 10
+
+    used = lambda: cl.ceph_json("tell", f"mds.{name}", "cache", "status")["pool"]
+    empty, most, said = resident(), 0, 0
+    try:
+        # More than twice as many as it may hold.
+        for d in range(80):
+            clients[0].mkdir(f"{here}/{d}", 0o755)
+            for n in range(1_000):
+                clients[0].close(clients[0].open(f"{here}/{d}/{n}", os.O_WRONLY | os.O_CREAT, 0o644))
+            most, said = max(most, resident()), max(said, used()["bytes"])
+        print(f"limit {limit >> 20} MiB: cache status says {said >> 20} MiB at most, resident {most - empty >> 20} MiB more than empty, {used()['items']} items")
+        assert said <= 1.1 * limit and most - empty <= 1.5 * limit
+    finally:
+        cl.run("ceph", "config", "rm", "mds", "mds_cache_memory_limit")
+
+
+def test_a_quota_is_passed_by_one_object_at_most(clients, here):
+    """Each of two clients writes as fast as it can, and is stopped at most one object beyond the limit."""
+    one, _ = clients
+    limit, piece = 16 << 20, 1 << 20
+    one.mkdir(f"{here}/d", 0o755)
+    one.setxattr(f"{here}/d", "ceph.quota.max_bytes", str(limit).encode(), 0)
+
+    def work(n):
+        fs = clients[n]
+        fd = fs.open(f"{here}/d/{n}", os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            # Of a server that never stops it, this is the end.
+            for at in range(0, 8 * limit, piece):
+                fs.write(fd, b"x" * piece, at)
+        except cephfs.Error as e:
+            assert e.args[0] == errno.EDQUOT, e
+            refused.append(n)
+        finally:
+            fs.close(fd)
+
+    refused = []
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(PATIENCE)
+    written = sum(one.stat(f"{here}/d/{n}").st_size for n in range(2))
+    print(f"{written / limit:.2f} of the limit written")
+    assert sorted(refused) == [0, 1], "both were refused"
+    assert limit <= written <= limit + 2 * (4 << 20)

@@ -63,6 +63,8 @@ pub struct Rank {
     flushing: RefCell<Vec<oneshot::Sender<()>>>,
     /// What clients were told of quotas.
     quotas: RefCell<BTreeMap<mds::Ino, (mds::Quota, mds::NestStat)>>,
+    /// When they were told last, and how long that took.
+    quotas_told: Cell<(Instant, Duration)>,
     active: Cell<bool>,
     closed: Cell<bool>,
     /// Answers since the start.
@@ -98,6 +100,7 @@ impl Rank {
             session_version: Cell::new(1),
             flushing: RefCell::default(),
             quotas: RefCell::default(),
+            quotas_told: Cell::new((Instant::now(), Duration::ZERO)),
             active: Cell::new(false),
             closed: Cell::new(false),
             answers: Cell::new(0),

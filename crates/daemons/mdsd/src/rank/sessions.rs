@@ -27,6 +27,8 @@ const DELEG_INO: u32 = 13;
 const METADATA_BYTES_MAX: usize = 64 << 10;
 /// Sessions of one rank.
 const SESSIONS_MAX: usize = 20_000;
+/// Between two looks at quotas that follow changes, so many times what a look takes passes.
+const QUOTA_PAUSES: u32 = 20;
 /// What failed is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -167,7 +169,20 @@ impl Rank {
             // taken.
             return self.event(Event::Caps(client, mds::CapsUpdate { dirty: 0, ..update }));
         }
+        let larger = update.dirty & (mds::caps::FILE_WR | mds::caps::FILE_EXCL) != 0;
         self.event(Event::Caps(client, update));
+        if larger {
+            self.tell_quotas_now();
+        }
+    }
+
+    /// Tells clients what is used of quotas before they are granted more: a client looks at what it
+    /// was told before each write. Where there are many quotas, a small part of the time is for it.
+    fn tell_quotas_now(&self) {
+        let (told, took) = self.quotas_told.get();
+        if told.elapsed() >= took * QUOTA_PAUSES {
+            self.tell_quotas();
+        }
     }
 
     fn session_request(&self, conn: &Rc<Connection>, id: u64, m: &ClientSession) {
@@ -505,6 +520,7 @@ impl Rank {
 
     /// Tells clients what is used of quotas, if that has changed.
     pub(super) fn tell_quotas(&self) {
+        let began = tokio::time::Instant::now();
         let Some(roots) = self.look(|core| core.quota_roots()) else { return };
         let mut told = self.quotas.borrow_mut();
         let known: BTreeSet<mds::Ino> = roots.iter().map(|r| r.0).collect();
@@ -528,6 +544,7 @@ impl Rank {
                 }
             }
         }
+        self.quotas_told.set((began, began.elapsed()));
     }
 
     /// Ends all sessions.

@@ -1,0 +1,305 @@
+"""The same random operations of several caching clients on a file system of `siphon mds` and on one of an unmodified
+`ceph-mds`: equal answers, equal errors, and what one client does is seen by the others alike.
+
+They are run with SIPHON_TEST_LONG; SIPHON_TEST_STEPS says how many, SIPHON_TEST_SEED which.
+"""
+import os
+import random
+import stat
+import time
+
+import pytest
+
+from conftest import CHROOT, eventually
+
+pytestmark = [
+    pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot"),
+    pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="takes minutes; SIPHON_TEST_LONG=1 runs it"),
+]
+cephfs = pytest.importorskip("cephfs")
+from file_systems import Servers, needs_server
+
+STEPS = int(os.environ.get("SIPHON_TEST_STEPS", "20000"))
+SEED = int(os.environ.get("SIPHON_TEST_SEED", "1"))
+CLIENTS = 3
+# What may be open at a time.
+OPEN_MAX = 6
+
+
+@pytest.fixture(scope="module")
+def cl(siphon_factory):
+    from conftest import Cluster
+    needs_server("stock")
+    c = siphon_factory()
+    c.start()
+    return Cluster(c.conf, "default")
+
+
+@pytest.fixture(scope="module")
+def sides(cl, tmp_path_factory):
+    """Clients of the stock server, and as many of ours."""
+    cl.run("ceph", "fs", "flag", "set", "enable_multiple", "true")
+    servers, both = [], []
+    for kind in ("stock", "siphon"):
+        for pool in ("meta", "data"):
+            cl.command(prefix="osd pool create", pool=f"{kind}.{pool}", pg_num=8)
+        s = Servers(cl, tmp_path_factory.mktemp(kind), kind)
+        s.stock = kind == "stock"
+        # A server that waits takes any file system without one: the first has its server before the other is made.
+        s.start(kind)
+        eventually(lambda: kind in s.states(), what=f"the server {kind}")
+        cl.command(prefix="fs new", fs_name=kind, metadata=f"{kind}.meta", data=f"{kind}.data")
+        eventually(lambda: s.states().get(kind) == (0, "up:active"), what=f"an active server {kind}")
+        servers.append(s)
+        clients = []
+        for _ in range(CLIENTS):
+            fs = cephfs.LibCephFS(conffile=str(cl.conf))
+            # What servers remember of a client is compared, not what the client decides by itself.
+            fs.mount(filesystem_name=kind.encode())
+            clients.append(fs)
+        both.append(clients)
+    yield both
+    for clients in both:
+        for fs in clients:
+            fs.unmount()
+            fs.shutdown()
+    for s in servers:
+        for name in list(s.daemons):
+            s.kill(name)
+
+
+class Side:
+    """One of the two file systems, with what is open there."""
+
+    def __init__(self, clients):
+        self.clients, self.open, self.known = clients, {}, {}
+
+    def do(self, step):
+        """What comes of a step: a value, or an errno."""
+        name, client, *args = step
+        try:
+            return getattr(self, name)(self.clients[client], *args)
+        except cephfs.Error as e:
+            return f"error {abs(e.args[0])}"
+        except (UnicodeError, TypeError, ValueError) as e:
+            return repr(e)
+
+    def inode(self, st):
+        """What is comparable: kind, permissions, owner, links, and the size of what is no directory."""
+        kind = stat.S_IFMT(st.st_mode)
+        size = None if kind == stat.S_IFDIR else st.st_size
+        return kind, stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid, st.st_nlink, size, Inode(st.st_ino)
+
+    def mkdir(self, fs, path, mode):
+        return fs.mkdir(path, mode)
+
+    def rmdir(self, fs, path):
+        return fs.rmdir(path)
+
+    def unlink(self, fs, path):
+        return fs.unlink(path)
+
+    def rename(self, fs, path, to):
+        return fs.rename(path, to)
+
+    def link(self, fs, path, to):
+        return fs.link(path, to)
+
+    def symlink(self, fs, target, path):
+        return fs.symlink(target, path)
+
+    def readlink(self, fs, path):
+        return fs.readlink(path, 100)
+
+    def stat(self, fs, path):
+        return self.inode(fs.stat(path))
+
+    def lstat(self, fs, path):
+        return self.inode(fs.lstat(path))
+
+    def chmod(self, fs, path, mode):
+        return fs.chmod(path, mode)
+
+    def chown(self, fs, path, uid, gid):
+        return fs.chown(path, uid, gid)
+
+    def truncate(self, fs, path, size):
+        return fs.truncate(path, size)
+
+    def times(self, fs, path, when):
+        fs.utimes(path, (when, when + 5))
+        st = fs.stat(path)
+        return (st.st_mtime - st.st_atime).total_seconds(), st.st_mtime.timestamp()
+
+    def setxattr(self, fs, path, name, value, flags):
+        return fs.setxattr(path, name, value, flags)
+
+    def getxattr(self, fs, path, name):
+        return fs.getxattr(path, name)
+
+    def removexattr(self, fs, path, name):
+        return fs.removexattr(path, name)
+
+    def listxattr(self, fs, path):
+        names = fs.listxattr(path)
+        names = names[1] if isinstance(names, tuple) else names
+        return sorted(n for n in names.split(b"\0") if n.startswith(b"user."))
+
+    def listing(self, fs, path):
+        found, d = [], fs.opendir(path)
+        try:
+            while entry := fs.readdir(d):
+                found.append((entry.d_name, entry.d_type))
+        finally:
+            fs.closedir(d)
+        return sorted(found)
+
+    def opened(self, fs, number, path, flags, mode):
+        self.open[number] = fs, fs.open(path, flags, mode)
+
+    def closed(self, _, number):
+        fs, fd = self.open.pop(number)
+        fs.close(fd)
+
+    def write(self, _, number, data, at):
+        fs, fd = self.open[number]
+        return fs.write(fd, data, at)
+
+    def read(self, _, number, at, length):
+        fs, fd = self.open[number]
+        return fs.read(fd, at, length)
+
+    def fstat(self, _, number):
+        fs, fd = self.open[number]
+        return self.inode(fs.fstat(fd))
+
+    def ftruncate(self, _, number, size):
+        fs, fd = self.open[number]
+        return fs.ftruncate(fd, size)
+
+    def fsync(self, _, number):
+        fs, fd = self.open[number]
+        return fs.fsync(fd, 0)
+
+    def flock(self, _, number, how, owner):
+        fs, fd = self.open[number]
+        return fs.flock(fd, how, owner)
+
+
+class Inode:
+    """A number that is another one on the other side."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __repr__(self):
+        return f"inode {self.number:#x}"
+
+
+class Steps:
+    """Random steps. Names are few, so that clients meet."""
+
+    def __init__(self, seed):
+        self.rng, self.last, self.open = random.Random(seed), 0, {}
+
+    def path(self):
+        depth = self.rng.choice((1, 1, 2, 2, 2, 3))
+        return "/" + "/".join(self.rng.choice("abcd") for _ in range(depth))
+
+    def data(self):
+        size = self.rng.choice((1, 10, 1000, 70_000))
+        return bytes([self.rng.randrange(256)]) * size
+
+    def size(self):
+        return self.rng.choice((0, 1, 5, 1000, 70_000, 5 << 20))
+
+    def next(self):
+        rng, client = self.rng, self.rng.randrange(CLIENTS)
+        if self.open and rng.random() < 0.35:
+            number = rng.choice(sorted(self.open))
+            # What a handle does, its own client does.
+            return self.of_handle(number, self.open[number])
+        kind = rng.choices(
+            ("mkdir", "rmdir", "unlink", "rename", "link", "symlink", "readlink", "stat", "lstat", "chmod", "chown",
+             "truncate", "times", "setxattr", "getxattr", "removexattr", "listxattr", "listing", "opened"),
+            (6, 4, 6, 8, 4, 3, 2, 10, 4, 3, 3, 4, 2, 3, 3, 1, 2, 8, 12))[0]
+        path = self.path()
+        if kind == "mkdir":
+            return kind, client, path, rng.choice((0o755, 0o700, 0o2775))
+        if kind in ("rename", "link"):
+            return kind, client, path, self.path()
+        if kind == "symlink":
+            return kind, client, rng.choice(("a", "../b", "/c/d", "none")), path
+        if kind == "chmod":
+            return kind, client, path, rng.choice((0o644, 0o600, 0o777, 0o4755))
+        if kind == "chown":
+            return kind, client, path, rng.choice((0, 5)), rng.choice((0, 6))
+        if kind == "truncate":
+            return kind, client, path, self.size()
+        if kind == "times":
+            return kind, client, path, rng.randrange(1000, 100_000)
+        if kind == "setxattr":
+            return kind, client, path, rng.choice(("user.a", "user.b")), self.data()[:1000], rng.choice((0, 0, 1, 2))
+        if kind in ("getxattr", "removexattr"):
+            return kind, client, path, rng.choice(("user.a", "user.b"))
+        if kind == "listing":
+            return kind, client, rng.choice((path, "/"))
+        if kind == "opened":
+            if len(self.open) >= OPEN_MAX:
+                number = rng.choice(sorted(self.open))
+                return "closed", self.open[number], number
+            flags = rng.choice((os.O_RDONLY, os.O_RDWR, os.O_WRONLY, os.O_RDWR | os.O_APPEND))
+            flags |= rng.choice((0, os.O_CREAT, os.O_CREAT, os.O_CREAT | os.O_EXCL, os.O_CREAT | os.O_TRUNC))
+            self.last += 1
+            return kind, client, self.last, path, flags, rng.choice((0o644, 0o600))
+        return kind, client, path
+
+    def of_handle(self, number, client):
+        rng = self.rng
+        kind = rng.choices(("write", "read", "fstat", "ftruncate", "fsync", "flock", "closed"), (8, 8, 4, 2, 1, 3, 4))[0]
+        if kind == "write":
+            return kind, client, number, self.data(), rng.choice((0, 3, 5000, 4 << 20))
+        if kind == "read":
+            return kind, client, number, rng.choice((0, 3, 4000)), rng.choice((1, 100, 100_000))
+        if kind == "ftruncate":
+            return kind, client, number, self.size()
+        if kind == "flock":
+            # LOCK_SH, LOCK_EX and LOCK_UN; never one that waits.
+            return kind, client, number, rng.choice((1 | 4, 2 | 4, 8)), number
+        return kind, client, number
+
+
+def same(a, b, inodes):
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(same(x, y, inodes) for x, y in zip(a, b))
+    if isinstance(a, Inode) and isinstance(b, Inode):
+        return inodes.setdefault(a.number, b.number) == b.number
+    return a == b
+
+
+def test_random_operations(sides):
+    stock, ours = map(Side, sides)
+    steps, inodes, seconds, done = Steps(SEED), {}, [0.0, 0.0], []
+    for n in range(STEPS):
+        step = steps.next()
+        answers = []
+        for i, side in enumerate((stock, ours)):
+            begun = time.monotonic()
+            answers.append(side.do(step))
+            seconds[i] += time.monotonic() - begun
+        done.append((step if len(repr(step)) < 200 else (*step[:3], "..."), repr(answers[0])[:100]))
+        if not same(*answers, inodes):
+            for line in done[-40:]:
+                print(*line)
+            pytest.fail(f"seed {SEED}, step {n}, {step!r:.200}: stock says {answers[0]!r:.300}, ours {answers[1]!r:.300}")
+        if step[0] == "opened" and step[2] in stock.open:
+            steps.open[step[2]] = step[1]
+        if step[0] == "closed":
+            steps.open.pop(step[2])
+    for side in (stock, ours):
+        for fs, fd in side.open.values():
+            fs.close(fd)
+    errors = sum(answer.startswith("'error") for _, answer in done)
+    print(f"{STEPS} operations, {errors} of them refused; {seconds[0]:.1f} s with the stock server, {seconds[1]:.1f} s with ours")
+    # Neither all refused nor all done: else little was compared.
+    assert STEPS // 10 < errors < STEPS * 9 // 10
