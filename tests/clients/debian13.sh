@@ -1,14 +1,17 @@
 #!/bin/sh
 # Unpacks Debian 13's Ceph clients (18.2) with all they need into DIR, for the tests in tests/clients.
 #
-# Usage: debian13.sh DIR      then: SIPHON_TEST_CHROOT=DIR python3 -m pytest tests/clients
+# Usage: debian13.sh DIR [PACKAGE ...]      then: SIPHON_TEST_CHROOT=DIR python3 -m pytest tests/clients
+#
+# Further packages are unpacked too: `radosgw` for test_s3_suite.py.
 #
 # Packages are unpacked, not installed: no maintainer script runs, so neither mounts nor user
 # namespaces are needed, only root for chroot. DIR's own absolute path exists inside DIR too, as a
 # link to its root: a file below DIR has one name, inside and outside of the chroot.
 set -eu
 
-dir=${1:?usage: debian13.sh DIR}
+dir=${1:?usage: debian13.sh DIR [PACKAGE ...]}
+shift
 # The mirror that this machine already uses.
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
 mkdir -p "$dir"
@@ -40,7 +43,7 @@ APT_CONFIG=$apt/apt.conf
 export APT_CONFIG
 apt-get -q update >&2
 apt-get -q install -y --no-install-recommends --download-only \
-    ceph-common ceph-base python3-rados python3-pytest coreutils bash libc-bin >&2
+    ceph-common ceph-base python3-rados python3-pytest coreutils bash libc-bin "$@" >&2
 
 # Debian 13 is a merged /usr: the links must be there before a package puts files below them.
 mkdir -p "$dir/usr/bin" "$dir/usr/sbin" "$dir/usr/lib" "$dir/usr/lib64"

@@ -1,0 +1,104 @@
+"""Ceph's public suite of tests of S3 against `siphon s3`, and against stock `radosgw` on the same cluster; and its list of names.
+
+SIPHON_S3_TESTS=/path/to/s3-tests runs it: a checkout of github.com/ceph/s3-tests, whose requirements this Python or that of
+SIPHON_S3_TESTS_PYTHON has. SIPHON_S3_TESTS_ONLY=siphon (or radosgw-16.2, radosgw-18.2) runs it against one; SIPHON_TEST_D13 names a
+directory that `debian13.sh DIR radosgw` made, without which there is no 18.2. SIPHON_S3_TESTS_WRITE=1 writes what was seen into the
+list, for a person to look at what became other.
+"""
+import os
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+import s3_suite
+from conftest import BINARY, CHROOT, ROOT, eventually, free_port
+
+pytestmark = pytest.mark.skipif(CHROOT is not None, reason="has nothing to do with the stock clients of a chroot")
+
+SUITE = os.environ.get("SIPHON_S3_TESTS")
+DEBIAN_13 = os.environ.get("SIPHON_TEST_D13")
+JOBS = int(os.environ.get("SIPHON_S3_TESTS_JOBS", 4))
+
+
+def answers(port):
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=5).read()
+    except urllib.error.HTTPError:
+        return True
+    except urllib.error.URLError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def cluster(siphon_factory):
+    cluster = siphon_factory()
+    cluster.start(timeout=120)
+    s3_suite.make_users(cluster.conf, JOBS)
+    return cluster
+
+
+def ours(cluster, port):
+    return [str(BINARY), "s3", "--data-dir", str(cluster.directory), "--bind", f"127.0.0.1:{port}", "--threads", "2",
+            "--allow-v2", "--lc-debug-interval", str(s3_suite.DAY)]
+
+
+def stock(cluster, port, directory, chroot=()):
+    return [*chroot, "radosgw", "-c", str(cluster.conf), "-n", "client.admin", "-f", f"--rgw_frontends=beast endpoint=127.0.0.1:{port}",
+            f"--rgw_data={directory}", f"--rgw_lc_debug_interval={s3_suite.DAY}"]
+
+
+@pytest.mark.skipif(not SUITE, reason="SIPHON_S3_TESTS=/path/to/s3-tests runs it; takes half an hour")
+@pytest.mark.parametrize("gateway", s3_suite.GATEWAYS)
+def test_suite(cluster, gateway, tmp_path):
+    if os.environ.get("SIPHON_S3_TESTS_ONLY", gateway) != gateway:
+        pytest.skip("another one was asked for")
+    port = free_port()
+    if gateway == "siphon":
+        argv = ours(cluster, port)
+    elif gateway == "radosgw-16.2":
+        assert shutil.which("radosgw")
+        argv = stock(cluster, port, tmp_path)
+    else:
+        if not DEBIAN_13:
+            pytest.skip("SIPHON_TEST_D13 names no Debian 13")
+        inside = os.path.join(DEBIAN_13, "tmp", "s3-suite")
+        os.makedirs(inside, exist_ok=True)
+        shutil.copy(cluster.conf, inside)
+        argv = stock(cluster, port, "/tmp", chroot=("chroot", DEBIAN_13))
+        argv[argv.index(str(cluster.conf))] = "/tmp/s3-suite/ceph.conf"
+    with open(tmp_path / "gateway.log", "ab") as log:
+        process = subprocess.Popen(argv, stdout=log, stderr=log)
+    try:
+        eventually(lambda: process.poll() is not None or answers(port), timeout=120)
+        found = s3_suite.run(SUITE, port, tmp_path, jobs=JOBS)
+        assert process.poll() is None, "the gateway ended"
+    finally:
+        process.terminate()
+        process.wait(60)
+    if os.environ.get("SIPHON_S3_TESTS_WRITE"):
+        return s3_suite.write(gateway, found, s3_suite.names(tmp_path))
+    told = {t.name: t.outcomes[gateway] for t in s3_suite.read()}
+    unknown = [name for name in found if name not in told]
+    assert not unknown, f"not in the list: {unknown}"
+    other = {name: outcome for name, outcome in found.items() if told[name] != outcome}
+    assert not other, f"not as the list says: {other}"
+
+
+def test_the_list_says_why_a_test_does_not_pass():
+    listed = s3_suite.read()
+    assert len({t.name for t in listed}) == len(listed) > 800
+    for t in listed:
+        assert set(t.outcomes) == set(s3_suite.GATEWAYS) and set(t.outcomes.values()) <= set(s3_suite.OUTCOMES), t
+        assert bool(t.reason) == (t.outcomes["siphon"] != "pass"), f"{t.name} passes and has a reason, or does not and has none"
+        if t.outcomes["siphon"] == "none":
+            assert t.reason in s3_suite.OUT_OF_SCOPE, t
+
+
+def test_the_page_has_the_figures_of_the_list():
+    page = (ROOT / "docs/s3.md").read_text()
+    for row in s3_suite.table():
+        assert row in page, f"docs/s3.md lacks {row}"
