@@ -779,7 +779,8 @@ def test_a_server_that_follows_takes_over(cl, servers, clients, here):
         said = (servers.directory / f"mds.{second}/output").read_text().splitlines()
         line = next(s for s in reversed(said) if "batches of the log" in s)
         count, ahead = map(int, re.search(r"(\d+) batches of the log, (\d+) were read ahead", line).groups())
-        assert 0 < ahead <= count, line
+        # The log may have been trimmed since it was read ahead.
+        assert count and ahead, line
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
