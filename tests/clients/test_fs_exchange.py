@@ -223,6 +223,7 @@ def goes_through(e, first, others):
         e.scrub()
 
 
+@pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
 def test_from_ours_to_stock_and_back(cl, tmp_path):
     e = Exchange(cl, "ours", tmp_path)
     try:
