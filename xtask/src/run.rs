@@ -136,15 +136,12 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
     }
     let clients = Clients { root: &root, variables, long, strict, only };
     if only.is_empty() {
-        // Much of a client test is waiting; the processor then has other tests to run.
-        let mut beside = Timing::default();
-        let (units, live) = std::thread::scope(|scope| {
-            let units = scope.spawn(|| unit(programs, long, strict, &mut beside));
-            eprintln!("== stock clients");
-            let live = clients.run(timing);
-            (units.join().expect("no panics in workers"), live)
-        });
-        timing.append(beside);
+        // One after the other: tests of shares and of full disks need the processor.
+        let mut first = Timing::default();
+        let units = unit(programs, long, strict, &mut first);
+        timing.append(first);
+        eprintln!("== stock clients");
+        let live = clients.run(timing);
         match (units, live) {
             (Err(units), Err(live)) => bail!("{units:#}; {live:#}"),
             (units, live) => units.and(live)?,
