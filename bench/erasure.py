@@ -191,10 +191,10 @@ def record_rows(results):
         for test, by in tests.items():
             m = {contender: medians(rows) for contender, rows in by.items()}
             ours = m.get("siphon coded")
-            for other, whose in OTHERS.items():
+            for other, of in OTHERS.items():
                 if ours and other in m:
                     pair = lambda k: [ours[k], m[other][k]] if ours[k] is not None and m[other][k] else ""
-                    yield [f"{text}, of {whose}: {test}", *map(pair, RECORDED)]
+                    yield [f"{text}, of {of}: {test}", *map(pair, RECORDED)]
 
 
 def goals(results):

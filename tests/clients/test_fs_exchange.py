@@ -1,4 +1,4 @@
-"""A file system goes from `siphon mds` to an unmodified `ceph-mds` and back, whoever made it: nothing is lost, and the
+"""A file system of either server goes from `siphon mds` to an unmodified `ceph-mds` and back: nothing is lost, and the
 scrub of each finds nothing wrong with what the other has written.
 
 SIPHON_TEST_LONG makes the trees large.
