@@ -11,8 +11,12 @@ use std::collections::{BTreeMap, VecDeque};
 use types::Utime;
 
 const US: u64 = 1_000;
-/// How long is measured, and how long clients begin before.
-const SPAN: u64 = 20_000 * US;
+/// How long clients begin before what is measured.
+const LEAD: u64 = 40_000 * US;
+/// How long is measured of one owner, and of many at least. Clients wait for their answers: the
+/// more owners, the sooner each asks again, and a span must see each client many times.
+const SPAN_OF_ONE: u64 = 160_000 * US;
+const SPAN_MIN: u64 = 20_000 * US;
 /// What a request takes of its owner's core.
 const REQUEST: u64 = 40 * US;
 /// What another owner's word takes.
@@ -81,10 +85,11 @@ pub fn requests_a_second(owners: u16, clients: u64, load: Load) -> u64 {
     for client in 1..=clients {
         world.ask(10 * WRITE, ClientId(client));
     }
-    world.until(2 * SPAN);
+    world.until(LEAD);
     let before = world.answered;
-    world.until(3 * SPAN);
-    (world.answered - before) * (1_000_000_000 / SPAN)
+    let span = (SPAN_OF_ONE / u64::from(owners)).max(SPAN_MIN);
+    world.until(LEAD + span);
+    (world.answered - before) * (1_000_000_000 / span)
 }
 
 impl World {

@@ -14,9 +14,9 @@ fn growth(load: Load) -> Vec<(u16, u64)> {
 #[test]
 fn creates_in_directories_of_their_own_grow_with_the_owners() {
     let figures = growth(Load::Create);
-    // At these costs nothing is gained from one owner to two; the whole is what counts.
-    assert!(figures.windows(2).all(|pair| pair[1].1 >= pair[0].1), "{figures:?}");
-    assert!(figures[4].1 > 6 * figures[0].1, "{figures:?}");
+    for pair in figures.windows(2) {
+        assert!(pair[1].1 * 10 > pair[0].1 * 14, "{figures:?}");
+    }
 }
 
 #[test]
