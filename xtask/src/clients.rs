@@ -4,7 +4,7 @@
 //! cluster and its own process group: a stock library that crashes takes no other file with it, and
 //! nothing of a file outlives it.
 
-use crate::side_by_side::{Run, SideBySide};
+use crate::side_by_side::{Outcome, Run, SideBySide};
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
 use std::fmt;
@@ -101,8 +101,8 @@ impl Clients<'_> {
         Ok(files.into_iter().map(File).collect())
     }
 
-    /// Runs one file, with what it prints in `path`; whether it passed.
-    fn one(&self, file: &Path, path: &Path) -> Result<bool> {
+    /// Runs one file, with what it prints in `path`.
+    fn one(&self, file: &Path, path: &Path) -> Result<Outcome> {
         let name = name(file);
         let log =
             fs::File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -158,7 +158,7 @@ impl Clients<'_> {
         } else {
             eprintln!("{output}\n   {name}: FAILED, {status}: {last} ({seconds} s)");
         }
-        Ok(passed)
+        Ok(Outcome::of(passed, &output, "E  ", 0))
     }
 }
 

@@ -17,6 +17,7 @@ mod timing;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 use std::time::Instant;
 
 #[derive(Parser)]
@@ -64,7 +65,18 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    // The last lines say what failed. A trace of this program would hide them.
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("Error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work() -> Result<()> {
     let started = Instant::now();
     let mut timing = timing::Timing::default();
     match Cli::parse().command {

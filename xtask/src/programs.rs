@@ -5,7 +5,7 @@
 //! in the directory of its package.
 
 use crate::shell::{gently, root};
-use crate::side_by_side::{Run, SideBySide};
+use crate::side_by_side::{Outcome, Run, SideBySide};
 use crate::timing::Timing;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -141,7 +141,7 @@ pub fn run(
         } else {
             eprintln!("{output}\n   {program}: FAILED, {status} ({seconds} s)");
         }
-        Ok(status.success())
+        Ok(Outcome::of(status.success(), &output, "thread '", 3))
     })
 }
 

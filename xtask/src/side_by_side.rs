@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// If more than these failed, none is run again.
 const AGAIN_AT_MOST: usize = 3;
 
+/// How much of a reason is told: lines, and characters of each.
+const REASON_LINES: usize = 8;
+const REASON_WIDTH: usize = 300;
+
 /// Held for reading by work that others may be beside, for writing by work that is alone.
 static MACHINE: RwLock<()> = RwLock::new(());
 
@@ -33,6 +37,35 @@ pub enum Run {
     Again,
 }
 
+/// How a piece of work ended.
+pub enum Outcome {
+    /// As it should.
+    Passed,
+    /// Not so: the few lines of its output that say most.
+    Failed(String),
+}
+
+impl Outcome {
+    /// Of work that prints `output`, in which the lines that say why it failed are one that begins
+    /// with `mark` and the `more` after it.
+    pub fn of(passed: bool, output: &str, mark: &str, more: usize) -> Outcome {
+        if passed {
+            return Outcome::Passed;
+        }
+        let (mut said, mut follow) = (Vec::new(), 0);
+        for line in output.lines() {
+            if line.trim_start().starts_with(mark) {
+                follow = more + 1;
+            }
+            if follow > 0 && said.len() < REASON_LINES {
+                follow -= 1;
+                said.push(line.chars().take(REASON_WIDTH).collect::<String>());
+            }
+        }
+        Outcome::Failed(said.join("\n"))
+    }
+}
+
 /// Pieces of work and how to do them.
 pub struct SideBySide<'a> {
     /// Name in messages and in the table of times.
@@ -46,13 +79,13 @@ pub struct SideBySide<'a> {
 }
 
 impl SideBySide<'_> {
-    /// Runs every item, in this order; an error names those that failed. `one` says whether an item
-    /// passed, and prints what there is to see.
+    /// Runs every item, in this order; an error names those that failed, with their reasons. `one`
+    /// prints what there is to see.
     pub fn run<T: Display + Send>(
         &self,
         items: Vec<T>,
         timing: &mut Timing,
-        one: impl Fn(&T, Run) -> Result<bool> + Sync,
+        one: impl Fn(&T, Run) -> Result<Outcome> + Sync,
     ) -> Result<()> {
         let started = Instant::now();
         let beside = beside_others();
@@ -68,12 +101,12 @@ impl SideBySide<'_> {
                         return Ok(());
                     };
                     let began = Instant::now();
-                    let passed = one(&item, Run::First)?;
+                    let outcome = one(&item, Run::First)?;
                     took.lock()
                         .expect("no panics in workers")
                         .push((item.to_string(), began.elapsed()));
-                    if !passed {
-                        failed.lock().expect("no panics in workers").push(item);
+                    if let Outcome::Failed(reason) = outcome {
+                        failed.lock().expect("no panics in workers").push((item, reason));
                     }
                 }
             };
@@ -94,36 +127,41 @@ impl SideBySide<'_> {
 
     fn again<T: Display>(
         &self,
-        failed: Vec<T>,
+        failed: Vec<(T, String)>,
         count: usize,
-        one: impl Fn(&T, Run) -> Result<bool>,
+        one: impl Fn(&T, Run) -> Result<Outcome>,
     ) -> Result<()> {
-        let names = |items: &[T]| {
-            let mut names: Vec<_> = items.iter().map(T::to_string).collect();
-            names.sort();
-            names.join(" ")
-        };
-        let first = names(&failed);
+        let first = reasons(&failed);
         let mut still = Vec::new();
         if self.strict || failed.len() > AGAIN_AT_MOST {
             still = failed;
         } else {
-            for item in failed {
+            for (item, _) in failed {
                 let _alone = MACHINE.write().expect("no panics in workers");
                 eprintln!("== once more, alone: {item}");
-                if !one(&item, Run::Again)? {
-                    still.push(item);
+                if let Outcome::Failed(reason) = one(&item, Run::Again)? {
+                    still.push((item, reason));
                 }
             }
         }
         if !still.is_empty() {
-            bail!("{}: {} of {count} failed: {}", self.what, still.len(), names(&still));
+            bail!("{}: {} of {count} failed:{}", self.what, still.len(), reasons(&still));
         }
         if !first.is_empty() {
-            eprintln!("== {}: passed only when run alone: {first}", self.what);
+            eprintln!("== {}: passed only when run alone:{first}", self.what);
         }
         Ok(())
     }
+}
+
+/// The items that failed, one a line, each with its reason below it.
+fn reasons<T: Display>(failed: &[(T, String)]) -> String {
+    let mut lines: Vec<_> = failed
+        .iter()
+        .map(|(item, reason)| format!("\n  {item}\n      {}", reason.replace('\n', "\n      ")))
+        .collect();
+    lines.sort();
+    lines.concat()
 }
 
 #[cfg(test)]
@@ -142,7 +180,8 @@ mod tests {
                 let run: &mut u32 = runs.entry((*item).to_owned()).or_default();
                 assert_eq!(which, if *run == 0 { Run::First } else { Run::Again });
                 *run += 1;
-                Ok(*run > fails[item])
+                let said = format!("{item} begins\nE    run {run}\nends");
+                Ok(Outcome::of(*run > fails[item], &said, "E ", 0))
             });
         (result, runs.into_inner().unwrap())
     }
@@ -154,7 +193,8 @@ mod tests {
         assert_eq!(runs["good"], 1);
         assert_eq!(runs["flaky"], 2);
         let (result, runs) = run(false, &[("good", 0), ("bad", 2)]);
-        assert_eq!(result.unwrap_err().to_string(), "items: 1 of 2 failed: bad");
+        let told = "items: 1 of 2 failed:\n  bad\n      E    run 2";
+        assert_eq!(result.unwrap_err().to_string(), told);
         assert_eq!(runs["bad"], 2);
     }
 
@@ -164,7 +204,9 @@ mod tests {
         result.unwrap_err();
         let many = [("a", 1), ("b", 1), ("c", 1), ("d", 1)];
         let (result, runs) = run(false, &many);
-        assert_eq!(result.unwrap_err().to_string(), "items: 4 of 4 failed: a b c d");
+        let told: String =
+            ["a", "b", "c", "d"].map(|n| format!("\n  {n}\n      E    run 1")).concat();
+        assert_eq!(result.unwrap_err().to_string(), format!("items: 4 of 4 failed:{told}"));
         assert!(runs.values().all(|n| *n == 1));
     }
 }
