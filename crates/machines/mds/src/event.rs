@@ -14,7 +14,7 @@ pub enum Event {
     /// A client's session.
     Session(ClientId, SessionEvent),
     /// What a client may do, which comes with its session. It may do all before.
-    Rights(ClientId, crate::Rights),
+    Rights(ClientId, crate::rights::Rights),
     /// A client's request.
     Request(ClientId, Request),
     /// A client's word about capabilities of an inode.

@@ -14,7 +14,7 @@
 //!                                      WriteDir ◄── later, many changes of a directory at once
 //! ```
 //!
-//! * Words: [`types`], [`request`], [`caps`] (what excludes what), [`conf`].
+//! * Words: [`types`], [`request`], [`caps`] (what excludes what), [`rights`], [`conf`].
 //! * The seam: [`event`], [`action`], and between owners [`peer`].
 //! * The machine: [`machine`].
 //!
@@ -27,16 +27,18 @@ pub mod event;
 pub mod machine;
 pub mod peer;
 pub mod request;
+pub mod rights;
 pub mod types;
 
 pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, SessionRecord, Tables};
 pub use conf::{Bug, Conf};
 pub use event::{CapAttrs, CapsUpdate, Claim, Event, SessionEvent, Token};
-pub use machine::{Executed, Grant, Mds, Replay, ReplayError, Rights, TenantUse};
+pub use machine::{Executed, Mds, Replay, ReplayError, TenantUse};
 pub use request::{
     CapGrant, Extra, FileLock, FilePath, InodeStat, LayoutHints, Lease, LockKind, LockRequest,
     LockType, Op, Release, Reply, Request, SetAttr, TraceDentry, XattrMode,
 };
+pub use rights::{Grant, Rights};
 pub use types::{
     Batch, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat, Promise,
     Quota, Rank, Space, Steady,

@@ -1,7 +1,7 @@
 //! Attributes: read and changed; files opened and truncated; extended attributes and layouts.
 
-use super::ops::Answer;
-use super::{Exec, Mds, fail};
+use super::Mds;
+use super::operation::{Answer, Exec, fail};
 use crate::caps::{self, Group};
 use crate::request::{LayoutHints, Request, SetAttr, XattrMode};
 use crate::types::{ClientId, Ino, Layout, Name, mode};

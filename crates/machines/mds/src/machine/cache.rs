@@ -3,120 +3,15 @@
 //! A primary entry is here if, and only if, its inode is. Of a directory of which some entries are
 //! here the inode may be missing after a failover; it is read when it is needed.
 
-use super::capability::{Cap, Need};
-use super::{Exec, Have, Mds, OpId, Stop, fail};
+use super::Mds;
+use super::node::{Directory, Entry, Fetch, Link, Node};
+use super::operation::{Exec, Have, OpId, Stop, fail};
 use crate::action::{Action, SessionMessage};
 use crate::conf::Bug;
 use crate::event::Token;
 use crate::request::FilePath;
 use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name};
-use std::collections::BTreeMap;
 use types::Errno;
-
-/// An inode in memory.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub inode: Inode,
-    /// Where it lives; none for the two that no directory holds.
-    pub parent: Option<(Ino, Name)>,
-    /// The batch of its last change.
-    pub changed: Batch,
-    pub caps: BTreeMap<ClientId, Cap>,
-    /// What operations that wait take back.
-    pub needs: Vec<Need>,
-    pub locks: Option<Box<super::locks::Locks>>,
-    /// Counts its places.
-    pub placed: u64,
-}
-
-impl Node {
-    pub fn new(inode: Inode, parent: Option<(Ino, Name)>, changed: Batch) -> Self {
-        let caps = BTreeMap::new();
-        Node { inode, parent, changed, caps, needs: Vec::new(), locks: None, placed: 0 }
-    }
-}
-
-/// What a name stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Link {
-    /// Nothing.
-    Absent,
-    /// An inode that lives here.
-    Primary(Ino),
-    /// An inode that lives elsewhere, and its type.
-    Remote(Ino, u8),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub link: Link,
-    /// It was used since the cache last thought of dropping it.
-    pub used: bool,
-    /// When it was used last, in events.
-    pub used_at: u64,
-}
-
-/// Batches that have an entry that is to be written. Each has it as a whole: those before the
-/// newest that is durable are not needed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Dirty {
-    before: Batch,
-    newest: Batch,
-}
-
-impl Dirty {
-    pub fn new(batch: Batch) -> Self {
-        Dirty { before: batch, newest: batch }
-    }
-
-    /// It is in another batch too.
-    pub fn again(&mut self, batch: Batch, durable: Batch) {
-        self.before = self.since(durable);
-        self.newest = batch;
-    }
-
-    /// The oldest batch that is needed.
-    pub fn since(self, durable: Batch) -> Batch {
-        if self.newest <= durable { self.newest } else { self.before }
-    }
-}
-
-/// A directory's entries in memory.
-#[derive(Default, Debug)]
-pub(crate) struct Directory {
-    pub entries: BTreeMap<Name, Entry>,
-    /// What is not here is not in the directory.
-    pub complete: bool,
-    /// The batch in which an entry last came or went.
-    pub changed: Batch,
-    /// Entries that are to be written.
-    pub dirty: BTreeMap<Name, Dirty>,
-    /// Entries that are being written.
-    pub writing: BTreeMap<Name, Batch>,
-    /// Reads that are under way.
-    pub fetching: u32,
-    /// Counts entries that were dropped.
-    pub dropped: u64,
-    /// Counts entries that came or went.
-    pub changes: u64,
-    /// It has more at rest than fits into a page: names are read one by one.
-    pub large: bool,
-}
-
-impl Directory {
-    fn is_idle(&self) -> bool {
-        self.dirty.is_empty() && self.writing.is_empty() && self.fetching == 0
-    }
-}
-
-/// What is being read.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Fetch {
-    Page(DirFrag, Option<Name>),
-    Entry(DirFrag, Name),
-    Base(Ino),
-    Backtrace(Ino),
-}
 
 /// Directories with so many entries are read whole when one of them is wanted.
 const READ_WHOLE: i64 = 256;

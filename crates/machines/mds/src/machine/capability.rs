@@ -3,66 +3,16 @@
 //! What is issued to two clients never conflicts ([`caps::conflicts`]), counting what was asked
 //! back and is not given back yet.
 
-use super::cache::Node;
+use super::Mds;
+use super::node::{Cap, Need, Node};
+use super::operation::{Exec, Kind, OpId, Phase, Stop, fail};
 use super::stats::Change;
-use super::{Exec, Mds, OpId, Phase, Stop};
 use crate::action::{Action, CapsMessage, CapsOp};
 use crate::caps::{self, Group, Mode};
 use crate::conf::Bug;
 use crate::event::CapsUpdate;
 use crate::request::{CapGrant, InodeStat, Release};
-use crate::types::{Batch, ClientId, Ino, Layout, Steady};
-
-/// What a client has of an inode.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Cap {
-    pub id: u64,
-    /// What it has when it has seen all that it was told.
-    pub pending: u32,
-    /// What it had before it was asked for some of it, and the number of the message that asked.
-    pub asked: Vec<(u32, u32)>,
-    pub wanted: u32,
-    /// The number of the last message about it.
-    pub seq: u32,
-    /// That of the last record that granted some of it.
-    pub issue_seq: u32,
-    /// Since when something that was asked back is missing.
-    pub late_since: Option<Steady>,
-}
-
-impl Cap {
-    /// What the client may have at most.
-    pub fn issued(&self) -> u32 {
-        self.asked.iter().fold(self.pending, |all, (_, had)| all | had)
-    }
-}
-
-/// What an operation takes back of an inode while it waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Need {
-    pub op: OpId,
-    pub client: ClientId,
-    /// From all clients but its own.
-    pub others: u32,
-    /// From its own, unless that has `unless`.
-    pub own: u32,
-    pub unless: u32,
-    /// The size must be known and, for a change of it, objects behind it be trimmed.
-    pub size: bool,
-}
-
-impl Need {
-    /// What a client may not have.
-    fn takes(&self, client: ClientId, issued: u32) -> u32 {
-        if client != self.client {
-            self.others
-        } else if issued & self.unless != 0 {
-            0
-        } else {
-            self.own
-        }
-    }
-}
+use crate::types::{Batch, ClientId, Ino, Layout};
 
 /// A writer is granted so many objects more than there are at most.
 const AHEAD_OBJECTS: u64 = 1_024;
@@ -283,7 +233,7 @@ impl Mds {
         self.look(ino);
         let quota = self.quota_of(ino);
         let layout = self.layout_of(ino);
-        let Some(inode) = self.shown(ino) else { return super::fail(types::Errno::EIO) };
+        let Some(inode) = self.shown(ino) else { return fail(types::Errno::EIO) };
         let max_size = inode.ranges.get(&client).copied().unwrap_or(0);
         Ok(InodeStat { inode: Box::new(inode), layout, max_size, cap, quota })
     }
@@ -639,11 +589,11 @@ impl Mds {
         let Some(ino) = self.size_work.remove(&token) else { return };
         match result {
             Ok(found) => {
-                self.start(ClientId(0), super::Kind::Sized(ino, Some(found)));
+                self.start(ClientId(0), Kind::Sized(ino, Some(found)));
             }
             // The shell tries until it succeeds; an error means that the pool is gone.
             Err(_) => {
-                self.start(ClientId(0), super::Kind::Sized(ino, Some((0, None))));
+                self.start(ClientId(0), Kind::Sized(ino, Some((0, None))));
             }
         }
     }

@@ -1,9 +1,10 @@
 //! The participant of a change that several owners make: halves are made ready, kept until the
 //! coordinator has decided, and carried out.
 
-use super::cache::Link;
+use super::Mds;
+use super::node::Link;
+use super::operation::{Exec, Kind, Stop, fail};
 use super::stats::{self, Change};
-use super::{Exec, Kind, Mds, Stop, fail};
 use crate::caps::{self, Group};
 use crate::conf::Bug;
 use crate::peer::{Found, Half, Held, Message, Prepare, Prepared, Refusal, Root, Step, TxnId};
@@ -324,7 +325,7 @@ impl Mds {
     fn make_root(&mut self, half: Held) {
         let Some(root) = half.root else { return };
         let ino = root.inode.ino;
-        let above = super::owners::RootAbove { above: root.above, layout: root.layout };
+        let above = super::state::RootAbove { above: root.above, layout: root.layout };
         self.peers.roots.insert(ino, above);
         self.insert_node(root.inode, None, self.log.open());
         self.dir_mut(DirFrag::whole(ino)).complete = true;

@@ -2,14 +2,14 @@
 //! is sealed: many changes of one entry are written once, and reading a log is setting entries.
 
 use super::Mds;
-use super::cache::{Dirty, Link};
+use super::node::{Dirty, Link};
 use crate::action::{Action, SessionRecord, Tables};
 use crate::conf::Bug;
 use crate::peer::{OwnerTables, Prepared, Root, TxnId};
 use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Rank, Space};
 use denc::Encode;
 use denc_derive::Denc;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
@@ -49,80 +49,6 @@ pub(crate) struct Record {
     /// Decisions; none for those that all participants have carried out.
     #[denc(since = 3)]
     pub decided: Vec<(TxnId, Option<BTreeSet<Rank>>)>,
-}
-
-/// Changes since the last batch that was sealed.
-#[derive(Default, Debug)]
-pub(crate) struct Open {
-    entries: BTreeSet<(DirFrag, Name)>,
-    base: BTreeSet<Ino>,
-    gone: Vec<Ino>,
-    spaces: BTreeSet<Space>,
-    sessions: BTreeSet<ClientId>,
-    completed: Vec<((ClientId, u64), Ino, u64)>,
-    flushes: Vec<(ClientId, u64, u64)>,
-    tables: bool,
-    pub(super) promises: BTreeSet<Space>,
-    roots: BTreeSet<Ino>,
-    prepared: BTreeSet<TxnId>,
-    decided: BTreeSet<TxnId>,
-}
-
-impl Open {
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-            && self.base.is_empty()
-            && self.gone.is_empty()
-            && self.spaces.is_empty()
-            && self.sessions.is_empty()
-            && self.completed.is_empty()
-            && self.flushes.is_empty()
-            && !self.tables
-            && self.promises.is_empty()
-            && self.roots.is_empty()
-            && self.prepared.is_empty()
-            && self.decided.is_empty()
-    }
-}
-
-/// Where the log is.
-#[derive(Default, Debug)]
-pub(crate) struct Log {
-    open: Open,
-    /// The last batch that was sealed.
-    pub sealed: Batch,
-    /// Up to here all is durable.
-    pub durable: Batch,
-    /// Batches below this one are trimmed.
-    pub first: Batch,
-    /// A batch from which on all tables can be told.
-    pub tables: Batch,
-    /// Batches with all tables that are not durable yet.
-    told: VecDeque<Batch>,
-    /// Batches that are being appended.
-    appending: VecDeque<Batch>,
-    /// What must wait for batches.
-    held: BTreeMap<Batch, Vec<Action>>,
-}
-
-impl Log {
-    /// The batch that changes go into.
-    pub fn open(&self) -> Batch {
-        Batch(self.sealed.0 + 1)
-    }
-
-    /// The batch with the newest change.
-    pub fn newest(&self) -> Batch {
-        if self.open.is_empty() { self.sealed } else { self.open() }
-    }
-
-    /// Begins behind this batch.
-    pub fn starts_after(&mut self, last: Batch, first: Batch) {
-        self.sealed = last;
-        self.durable = last;
-        self.first = first;
-        self.tables = first;
-    }
 }
 
 impl Mds {

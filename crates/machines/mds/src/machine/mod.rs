@@ -6,9 +6,12 @@ mod attrs;
 mod cache;
 mod capability;
 mod halves;
+mod lock_table;
 mod locks;
 mod log;
 mod names;
+mod node;
+mod operation;
 mod ops;
 mod owners;
 mod promises;
@@ -18,6 +21,7 @@ mod rights;
 mod schedule;
 mod sessions;
 mod since;
+mod state;
 mod stats;
 mod strays;
 mod txn;
@@ -26,108 +30,19 @@ mod write_back;
 
 use crate::action::{Action, Tables};
 use crate::conf::Conf;
-use crate::event::{CapsUpdate, Event, Token};
-use crate::peer;
-use crate::request::Request;
-use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Rank, Space, Steady};
-use cache::{Directory, Fetch, Node};
+use crate::event::{Claim, Event, Token};
+use crate::rights::Wish;
+use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
+use node::{Directory, Fetch, Need, Node};
+use operation::{Answer, Exec, Kind, OpId, OpState, Phase, Stop};
 use rustc_hash::FxHashMap;
+use since::Since;
+use state::{COST_UNIT, Flushing, Log, Peers, Session, Tenant, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::Errno;
 
 pub use recovery::{Replay, ReplayError};
-pub use rights::{Grant, Rights};
 pub use schedule::TenantUse;
-
-/// Names an operation of the machine; the older one goes first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct OpId(pub u64);
-
-/// Why an operation does not come to its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
-    /// It waits for something, and will be tried again.
-    Wait,
-    /// It goes on at another owner, with the path that [`Mds::away`] noted.
-    Away,
-    /// It ends with this errno.
-    Fail(i32),
-}
-
-/// What a step of an operation comes to.
-pub(crate) type Exec<T> = Result<T, Stop>;
-
-/// Fails with an errno.
-pub(crate) fn fail<T>(errno: types::Errno) -> Exec<T> {
-    Err(Stop::Fail(errno.0))
-}
-
-/// What is to be done.
-#[derive(Clone, Debug)]
-pub(crate) enum Kind {
-    /// A client's request.
-    Request(Box<Request>),
-    /// A client's word about capabilities.
-    Caps(Box<CapsUpdate>),
-    /// Changes of a directory are written to its object.
-    WriteDir(DirFrag),
-    /// An inode's backtrace is written.
-    Backtrace(Ino),
-    /// A stray directory is looked through, for what a server before this one left.
-    Strays(u64),
-    /// An inode's data is gone.
-    Purged(Ino),
-    /// Another owner wants halves of a transaction made ready.
-    Prepare(Box<peer::Prepare>),
-    /// Halves are carried out.
-    Apply(peer::TxnId),
-    /// Another owner reports the root of a part.
-    Report(Rank, Box<crate::types::Inode>),
-    /// The size of a file was found out, or its objects were trimmed.
-    Sized(Ino, Option<(u64, Option<types::Utime>)>),
-}
-
-/// Entries that were read for a page: they are in the cache as long as none of the directory was
-/// dropped since.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Have {
-    dir: DirFrag,
-    after: Option<Name>,
-    /// The last name that was read, if it is not the directory's end.
-    upto: Option<Name>,
-    dropped: u64,
-}
-
-/// An operation that is not at its end.
-#[derive(Clone, Debug)]
-pub(crate) struct OpState {
-    kind: Kind,
-    client: ClientId,
-    /// Inodes on which it takes capabilities back.
-    needs_on: Vec<Ino>,
-    have: Option<Have>,
-    /// A page goes on behind this name, as long as the directory has not changed.
-    skip: Option<(Name, u64)>,
-    /// What other owners do of it.
-    txn: Option<Box<asked::Txn>>,
-    /// Another owner judged it: it is in the history already.
-    judged: bool,
-    /// When it began, in events.
-    began: u64,
-    /// When it came.
-    since: Steady,
-}
-
-/// What the server does at present.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Phase {
-    /// Clients of the server before this one come back; these have not yet.
-    Reconnect(BTreeSet<ClientId>),
-    /// What clients flushed is taken in.
-    Flushing(BTreeSet<OpId>),
-    /// Requests are carried out.
-    Active,
-}
 
 /// A metadata server.
 #[derive(Debug)]
@@ -158,8 +73,8 @@ pub struct Mds {
     by_tid: BTreeMap<(ClientId, u64), OpId>,
     deferred: Vec<Event>,
     sched: qos::Mclock<OpId>,
-    promises: BTreeMap<Space, crate::types::Promise>,
-    tenants: BTreeMap<Space, schedule::Tenant>,
+    promises: BTreeMap<Space, Promise>,
+    tenants: BTreeMap<Space, Tenant>,
     /// Directories that were marked as subvolumes, as far as they were in memory.
     roots: BTreeMap<Space, Ino>,
     /// Requests that may begin at this event.
@@ -168,23 +83,23 @@ pub struct Mds {
     again: BTreeSet<OpId>,
     judge: BTreeSet<Ino>,
     current: OpId,
-    collected: Vec<(Ino, capability::Need)>,
+    collected: Vec<(Ino, Need)>,
     /// What the current request does, if its client is limited.
-    wish: Option<rights::Wish>,
+    wish: Option<Wish>,
     seen: Batch,
     /// What is shared with other owners.
-    peers: owners::Peers,
+    peers: Peers,
     // The log.
-    log: log::Log,
+    log: Log,
     next_ino: BTreeMap<Space, u64>,
     // What is to be written.
-    dirty_dirs: since::Since<DirFrag>,
-    dirty_base: since::Since<Ino>,
-    backtraces: since::Since<Ino>,
+    dirty_dirs: Since<DirFrag>,
+    dirty_base: Since<Ino>,
+    backtraces: Since<Ino>,
     dirty_entries: usize,
-    writes: BTreeMap<Token, write_back::Write>,
+    writes: BTreeMap<Token, Write>,
     write_ops: BTreeSet<OpId>,
-    flush: Option<write_back::Flushing>,
+    flush: Option<Flushing>,
     // Strays and files of which the size changes.
     purgeable: BTreeSet<Ino>,
     purging: BTreeSet<Ino>,
@@ -193,9 +108,9 @@ pub struct Mds {
     size_work: BTreeMap<Token, Ino>,
     purges: BTreeMap<Token, Ino>,
     // Sessions.
-    sessions: BTreeMap<ClientId, sessions::Session>,
+    sessions: BTreeMap<ClientId, Session>,
     with_output: BTreeSet<ClientId>,
-    claims: BTreeMap<Ino, BTreeMap<ClientId, crate::event::Claim>>,
+    claims: BTreeMap<Ino, BTreeMap<ClientId, Claim>>,
     evicting: BTreeMap<Token, ClientId>,
     /// When clients were last asked to drop inodes.
     recalled: Option<Steady>,
@@ -230,7 +145,7 @@ impl Mds {
             client: class(4),
             background_recovery: class(1),
             background_best_effort: class(1),
-            cost_per_io: schedule::COST_UNIT,
+            cost_per_io: COST_UNIT,
         };
         Mds {
             conf,
@@ -264,12 +179,12 @@ impl Mds {
             collected: Vec::new(),
             wish: None,
             seen: Batch(0),
-            peers: owners::Peers::default(),
-            log: log::Log::default(),
+            peers: Peers::default(),
+            log: Log::default(),
             next_ino: BTreeMap::new(),
-            dirty_dirs: since::Since::default(),
-            dirty_base: since::Since::default(),
-            backtraces: since::Since::default(),
+            dirty_dirs: Since::default(),
+            dirty_base: Since::default(),
+            backtraces: Since::default(),
             dirty_entries: 0,
             writes: BTreeMap::new(),
             write_ops: BTreeSet::new(),
@@ -516,7 +431,7 @@ impl Mds {
     }
 
     /// Carries an operation out, as far as it gets.
-    fn step(&mut self, state: &mut OpState) -> Exec<Option<ops::Answer>> {
+    fn step(&mut self, state: &mut OpState) -> Exec<Option<Answer>> {
         match state.kind.clone() {
             Kind::Request(request) => self.execute(state, &request).map(Some),
             Kind::Caps(update) => self.caps_update(state.client, &update).map(|()| None),
@@ -531,7 +446,7 @@ impl Mds {
         }
     }
 
-    fn ended(&mut self, id: OpId, mut state: OpState, result: Exec<Option<ops::Answer>>) {
+    fn ended(&mut self, id: OpId, mut state: OpState, result: Exec<Option<Answer>>) {
         self.give_back(&mut state);
         self.below.remove(&id);
         self.write_ops.remove(&id);

@@ -1,9 +1,10 @@
 //! Names: made, found, listed and taken away.
 
-use super::cache::Link;
-use super::ops::{Answer, Page, check_name};
+use super::Mds;
+use super::node::Link;
+use super::operation::{Answer, Exec, OpState, Page, Stop, fail};
+use super::ops::check_name;
 use super::stats::{self, Change};
-use super::{Exec, Mds, OpState, Stop, fail};
 use crate::caps::Group;
 use crate::conf::Bug;
 use crate::peer::{Found, Half};

@@ -1,7 +1,8 @@
 //! From a request to its answer.
 
-use super::cache::Link;
-use super::{Exec, Executed, Mds, OpState, Stop, fail};
+use super::node::Link;
+use super::operation::{Answer, Exec, OpState, Stop, fail};
+use super::{Executed, Mds};
 use crate::action::Action;
 use crate::caps::{self, Group};
 use crate::conf::Bug;
@@ -14,32 +15,6 @@ use types::Errno;
 const NAME_BYTES_MAX: usize = 255;
 /// The longest path.
 const PATH_BYTES_MAX: usize = 4_096;
-
-/// What a request came to.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Answer {
-    /// Directory and name of the trace.
-    pub dentry: Option<(Ino, Name)>,
-    /// Inode of the trace.
-    pub target: Option<Ino>,
-    /// Capabilities that the client wants of it from now on.
-    pub wanted: u32,
-    pub extra: Extra,
-    /// Names of a page.
-    pub page: Option<Page>,
-    /// It changed something.
-    pub wrote: bool,
-    /// The file that was made.
-    pub made: Option<Ino>,
-}
-
-/// A page before its records are made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Page {
-    pub entries: Vec<(Name, Ino, u8)>,
-    pub end: bool,
-    pub complete: bool,
-}
 
 /// Whether a name may be made.
 pub(crate) fn check_name(name: &[u8]) -> Exec<()> {

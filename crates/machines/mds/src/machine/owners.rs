@@ -3,61 +3,18 @@
 //! The number of an inode says its owner. Of another owner's directory that has its name here there
 //! is a shadow: the inode as it was reported last, which goes to rest as any other one.
 
+use super::operation::{Exec, Kind, OpId, Stop, fail};
+use super::state::RootAbove;
 use super::stats::Change;
-use super::{Exec, Executed, Mds, OpId, Stop, fail};
+use super::{Executed, Mds};
 use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
-use crate::peer::{Message, OwnerTables, Prepared, Root, TxnId};
+use crate::peer::{Message, OwnerTables, Root};
 use crate::request::{CapGrant, FilePath, InodeStat, Op, Request};
-use crate::types::{Batch, ClientId, Ino, Inode, Layout, Name, Rank, Steady};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::types::{Batch, ClientId, Ino, Inode, Name, Rank};
+use std::collections::BTreeMap;
 use types::Errno;
-
-/// What is shared with other owners.
-#[derive(Default, Debug)]
-pub(crate) struct Peers {
-    /// Roots of parts: the owners of their names, and the layout that their files inherit.
-    pub roots: BTreeMap<Ino, RootAbove>,
-    /// Halves that are ready, and the batch that has them.
-    pub prepared: BTreeMap<TxnId, (Batch, Prepared)>,
-    /// Operations that make halves ready.
-    pub preparing: BTreeMap<TxnId, OpId>,
-    /// Halves that are being carried out.
-    pub applying: BTreeSet<TxnId>,
-    /// Decisions, the batch that has them, and owners that may not know them.
-    pub decided: BTreeMap<TxnId, (Batch, BTreeSet<Rank>)>,
-    /// Requests that wait for halves.
-    pub coordinating: BTreeMap<TxnId, OpId>,
-    /// What is kept for halves that are ready: capabilities of inodes.
-    pub locked: BTreeMap<Ino, (TxnId, u32)>,
-    /// Requests that gave their halves back, and when they try again.
-    pub later: BTreeMap<OpId, Steady>,
-    /// Requests that wait for backtraces to be written.
-    pub behind_traces: Vec<OpId>,
-    /// Requests that wait for a directory to be made here.
-    pub behind_makes: Vec<OpId>,
-    /// The first batch of this server: before it is durable, numbers of transactions could come
-    /// again.
-    pub since: Batch,
-    /// Roots that are reported.
-    pub reports: BTreeMap<Ino, (Token, Rank, Box<Inode>)>,
-    /// The number of the next transaction.
-    pub next_txn: u64,
-    /// The current operation waits for no other transaction.
-    pub impatient: bool,
-    /// Where the current operation goes on.
-    pub onward: Option<FilePath>,
-    /// When others were last asked again.
-    asked: Steady,
-}
-
-/// What a part's root is told of what is above it.
-#[derive(Clone, Debug)]
-pub(crate) struct RootAbove {
-    pub above: Rank,
-    pub layout: Option<Layout>,
-}
 
 impl Mds {
     /// Whether an inode is this owner's.
@@ -169,7 +126,7 @@ impl Mds {
             Message::Done(txn) => self.take_done(from, txn),
             Message::Ask(txn) => self.take_question(from, txn),
             Message::Report(inode) => {
-                self.start(ClientId(0), super::Kind::Report(from, inode));
+                self.start(ClientId(0), Kind::Report(from, inode));
             }
             Message::Reported(ino, version) => {
                 let known = self.peers.reports.get(&ino);

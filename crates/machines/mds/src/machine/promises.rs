@@ -1,8 +1,9 @@
 //! What subvolumes are promised: requests each second, at least and at most, and a share of what is
 //! left. Virtual attributes of a subvolume's root set it; it is in the log and the tables.
 
-use super::log::Open;
-use super::{Exec, Mds, fail};
+use super::Mds;
+use super::operation::{Exec, fail};
+use super::state::Open;
 use crate::caps::Group;
 use crate::types::{ClientId, Ino, Inode, Name, Promise, Space};
 use bytes::Bytes;
@@ -76,7 +77,7 @@ impl Mds {
     /// is what clients mount.
     fn rooted(&self, ino: Ino) -> Option<Space> {
         let node = self.nodes.get(&ino).filter(|n| n.inode.is_dir())?;
-        let of = |n: &super::cache::Node| Some(n.inode.space).filter(|s| *s != Space(0));
+        let of = |n: &super::node::Node| Some(n.inode.space).filter(|s| *s != Space(0));
         of(node).or_else(|| of(self.nodes.get(&node.parent.as_ref()?.0)?))
     }
 

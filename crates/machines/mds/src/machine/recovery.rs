@@ -1,9 +1,10 @@
 //! How a server begins: with a new file system, or with what the one before it left. Nothing is
 //! opened: the tail of the log is put over what is at rest, and the rest is read when it is needed.
 
-use super::cache::{Dirty, Link};
+use super::Mds;
 use super::log::Record;
-use super::{Mds, Phase};
+use super::node::{Dirty, Link};
+use super::operation::Phase;
 use crate::action::Tables;
 use crate::conf::Conf;
 use crate::peer::{Prepared, Root, TxnId};

@@ -1,10 +1,11 @@
 //! Renames: within a directory and across, of files, directories and names of inodes that live
 //! elsewhere, over nothing and over something. One step, one batch of the log.
 
-use super::cache::Link;
-use super::ops::{Answer, check_name};
+use super::Mds;
+use super::node::Link;
+use super::operation::{Answer, Exec, OpState, Stop, fail};
+use super::ops::check_name;
 use super::stats::{self, Change};
-use super::{Exec, Mds, OpState, Stop, fail};
 use crate::caps::Group;
 use crate::peer::{Found, Half};
 use crate::request::{FilePath, Request};

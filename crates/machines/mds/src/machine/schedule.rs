@@ -1,14 +1,13 @@
 //! Requests wait in the scheduler, with the subvolume that they are about as their tenant.
 
-use super::{Kind, Mds, OpId};
+use super::Mds;
+use super::operation::{Kind, OpId};
+use super::state::COST_UNIT;
 use crate::action::Action;
 use crate::request::{Op, Request};
 use crate::types::{ClientId, Ino, Name, Promise, Space, Steady};
 use qos::{Dequeued, OpClass, Scheduler};
 use std::collections::BTreeSet;
-
-/// What a request costs at least.
-pub(crate) const COST_UNIT: u32 = 4_096;
 
 /// Ceph's priority of clients' requests (`CEPH_MSG_PRIO_DEFAULT`).
 const PRIORITY: u32 = 63;
@@ -23,15 +22,6 @@ fn cost(op: &Op) -> u32 {
         op if op.is_write() => 3 * COST_UNIT,
         _ => COST_UNIT,
     }
-}
-
-/// What was counted of a tenant.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Tenant {
-    offered: u64,
-    served: u64,
-    waited_ns: u64,
-    waits: Vec<u64>,
 }
 
 /// What a tenant asked for and got since the server began, and what it is promised.
@@ -108,8 +98,8 @@ impl Mds {
     fn peek(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
         let d = self.dirs.get(&crate::types::DirFrag::whole(dir))?;
         match d.entries.get(name)?.link {
-            super::cache::Link::Primary(ino) | super::cache::Link::Remote(ino, _) => Some(ino),
-            super::cache::Link::Absent => None,
+            super::node::Link::Primary(ino) | super::node::Link::Remote(ino, _) => Some(ino),
+            super::node::Link::Absent => None,
         }
     }
 

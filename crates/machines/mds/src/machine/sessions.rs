@@ -1,41 +1,14 @@
 //! Sessions: what clients are told, in order and not before it is durable; which of their requests
 //! are done already; and how they end.
 
-use super::{Kind, Mds, Phase};
+use super::Mds;
+use super::operation::{Kind, Phase};
+use super::state::Session;
 use crate::action::{Action, SessionMessage, SessionRecord};
 use crate::conf::Bug;
 use crate::event::{Claim, Event, SessionEvent, Token};
-use crate::types::{Batch, ClientId, Ino, Steady};
-use std::collections::{BTreeSet, VecDeque};
-
-/// A client's session.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub record: SessionRecord,
-    pub rights: super::Rights,
-    /// When something was last heard of it.
-    pub heard: Steady,
-    pub stale: bool,
-    pub evicting: bool,
-    /// Inodes of which it has capabilities.
-    pub inodes: BTreeSet<Ino>,
-    /// What it is told, and the batch that must be durable before.
-    output: VecDeque<(Batch, Action)>,
-}
-
-impl Session {
-    fn new(record: SessionRecord, now: Steady) -> Self {
-        Session {
-            record,
-            rights: super::Rights::All,
-            heard: now,
-            stale: false,
-            evicting: false,
-            inodes: BTreeSet::new(),
-            output: VecDeque::new(),
-        }
-    }
-}
+use crate::types::{Batch, ClientId, Ino};
+use std::collections::BTreeSet;
 
 impl SessionRecord {
     /// Forgets requests of which the client knows the answers.
@@ -152,7 +125,7 @@ impl Mds {
         self.abandon(&gone);
         for ino in inodes {
             self.drop_cap(client, ino);
-            let writes = |n: &super::cache::Node| n.inode.ranges.contains_key(&client);
+            let writes = |n: &super::node::Node| n.inode.ranges.contains_key(&client);
             if self.nodes.get(&ino).is_some_and(writes) {
                 self.recover_size(ino);
             }

@@ -1,7 +1,8 @@
 //! Recursive statistics. Each change is carried to the root in the step that makes it: they are
 //! exact at any time.
 
-use super::{Exec, Mds};
+use super::Mds;
+use super::operation::{Exec, fail};
 use crate::types::{ClientId, Ino, Inode, NestStat, Quota, Space};
 use types::Utime;
 
@@ -192,7 +193,7 @@ impl Mds {
             if above(quota.max_files, rstat.rfiles + rstat.rsubdirs, files)
                 || above(quota.max_bytes, rstat.rbytes, bytes)
             {
-                return super::fail(types::Errno::EDQUOT);
+                return fail(types::Errno::EDQUOT);
             }
             at = node.parent.as_ref().map(|(d, _)| *d);
         }

@@ -1,9 +1,10 @@
 //! Inodes without a name, and those of which the name went while others stay. They live in the
 //! stray directories until they are removed with their data, or get a name again.
 
-use super::cache::Link;
+use super::Mds;
+use super::node::Link;
+use super::operation::{Exec, Kind, OpState, fail};
 use super::stats::{self, Change};
-use super::{Exec, Kind, Mds, OpState, fail};
 use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;

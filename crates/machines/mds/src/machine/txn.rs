@@ -1,8 +1,9 @@
 //! The coordinator of a change that several owners make: its request is tried until only halves of
 //! others are missing, these are made ready, and then the request is tried once more.
 
+use super::Mds;
 use super::asked::Txn;
-use super::{Exec, Kind, Mds, OpState, Stop, fail};
+use super::operation::{Exec, Kind, OpState, Stop, fail};
 use crate::conf::Bug;
 use crate::peer::{Found, Half, Message, Refusal, TxnId};
 use crate::request::Request;

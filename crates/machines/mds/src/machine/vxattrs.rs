@@ -1,8 +1,8 @@
 //! Virtual attributes that are set: layouts, quotas, and what makes a directory a subvolume.
 
-use super::cache::Link;
-use super::ops::Answer;
-use super::{Exec, Mds, fail};
+use super::Mds;
+use super::node::Link;
+use super::operation::{Answer, Exec, fail};
 use crate::request::Request;
 use crate::types::{ClientId, DirFrag, Ino, Layout, Name, Quota, Space};
 use bytes::Bytes;

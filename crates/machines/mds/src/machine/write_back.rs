@@ -1,37 +1,12 @@
 //! What is changed goes to its place at rest: many entries of a directory at once, the oldest
 //! changes first, each only after the log has it.
 
-use super::{Exec, Kind, Mds};
+use super::Mds;
+use super::operation::{Exec, Kind};
+use super::state::{Flushing, What, Write};
 use crate::action::{Action, DirHead};
 use crate::event::Token;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, NestStat};
-
-/// What is being written.
-#[derive(Clone, Debug)]
-pub(crate) struct Write {
-    what: What,
-    /// The oldest batch that is needed until it is done.
-    pub since: Batch,
-    /// The version of the place that a backtrace tells.
-    version: u64,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum What {
-    Dir(DirFrag),
-    Base(Ino),
-    Backtrace(Ino),
-    Tables,
-}
-
-/// A flush on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flushing {
-    /// Up to this batch, all goes to its place.
-    Entries(Batch),
-    /// The tables are being written.
-    Tables(Batch),
-}
 
 impl Mds {
     /// Begins a flush, or has one that goes on include all up to now.

@@ -1,0 +1,197 @@
+//! Parts of the server's state: sessions, tenants, the log, writes, and other owners.
+
+use super::operation::OpId;
+use crate::action::{Action, SessionRecord};
+use crate::event::Token;
+use crate::peer::{Prepared, TxnId};
+use crate::request::FilePath;
+use crate::rights::Rights;
+use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Layout, Name, Rank, Space, Steady};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A client's session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub record: SessionRecord,
+    pub rights: Rights,
+    /// When something was last heard of it.
+    pub heard: Steady,
+    pub stale: bool,
+    pub evicting: bool,
+    /// Inodes of which it has capabilities.
+    pub inodes: BTreeSet<Ino>,
+    /// What it is told, and the batch that must be durable before.
+    pub output: VecDeque<(Batch, Action)>,
+}
+
+impl Session {
+    pub fn new(record: SessionRecord, now: Steady) -> Self {
+        Session {
+            record,
+            rights: Rights::All,
+            heard: now,
+            stale: false,
+            evicting: false,
+            inodes: BTreeSet::new(),
+            output: VecDeque::new(),
+        }
+    }
+}
+
+/// What a request costs at least.
+pub(crate) const COST_UNIT: u32 = 4_096;
+
+/// What was counted of a tenant.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Tenant {
+    pub offered: u64,
+    pub served: u64,
+    pub waited_ns: u64,
+    pub waits: Vec<u64>,
+}
+
+/// Changes since the last batch that was sealed.
+#[derive(Default, Debug)]
+pub(crate) struct Open {
+    pub entries: BTreeSet<(DirFrag, Name)>,
+    pub base: BTreeSet<Ino>,
+    pub gone: Vec<Ino>,
+    pub spaces: BTreeSet<Space>,
+    pub sessions: BTreeSet<ClientId>,
+    pub completed: Vec<((ClientId, u64), Ino, u64)>,
+    pub flushes: Vec<(ClientId, u64, u64)>,
+    pub tables: bool,
+    pub promises: BTreeSet<Space>,
+    pub roots: BTreeSet<Ino>,
+    pub prepared: BTreeSet<TxnId>,
+    pub decided: BTreeSet<TxnId>,
+}
+
+impl Open {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+            && self.base.is_empty()
+            && self.gone.is_empty()
+            && self.spaces.is_empty()
+            && self.sessions.is_empty()
+            && self.completed.is_empty()
+            && self.flushes.is_empty()
+            && !self.tables
+            && self.promises.is_empty()
+            && self.roots.is_empty()
+            && self.prepared.is_empty()
+            && self.decided.is_empty()
+    }
+}
+
+/// Where the log is.
+#[derive(Default, Debug)]
+pub(crate) struct Log {
+    pub open: Open,
+    /// The last batch that was sealed.
+    pub sealed: Batch,
+    /// Up to here all is durable.
+    pub durable: Batch,
+    /// Batches below this one are trimmed.
+    pub first: Batch,
+    /// A batch from which on all tables can be told.
+    pub tables: Batch,
+    /// Batches with all tables that are not durable yet.
+    pub told: VecDeque<Batch>,
+    /// Batches that are being appended.
+    pub appending: VecDeque<Batch>,
+    /// What must wait for batches.
+    pub held: BTreeMap<Batch, Vec<Action>>,
+}
+
+impl Log {
+    /// The batch that changes go into.
+    pub fn open(&self) -> Batch {
+        Batch(self.sealed.0 + 1)
+    }
+
+    /// The batch with the newest change.
+    pub fn newest(&self) -> Batch {
+        if self.open.is_empty() { self.sealed } else { self.open() }
+    }
+
+    /// Begins behind this batch.
+    pub fn starts_after(&mut self, last: Batch, first: Batch) {
+        self.sealed = last;
+        self.durable = last;
+        self.first = first;
+        self.tables = first;
+    }
+}
+
+/// What is being written.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub what: What,
+    /// The oldest batch that is needed until it is done.
+    pub since: Batch,
+    /// The version of the place that a backtrace tells.
+    pub version: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Dir(DirFrag),
+    Base(Ino),
+    Backtrace(Ino),
+    Tables,
+}
+
+/// A flush on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flushing {
+    /// Up to this batch, all goes to its place.
+    Entries(Batch),
+    /// The tables are being written.
+    Tables(Batch),
+}
+
+/// What is shared with other owners.
+#[derive(Default, Debug)]
+pub(crate) struct Peers {
+    /// Roots of parts: the owners of their names, and the layout that their files inherit.
+    pub roots: BTreeMap<Ino, RootAbove>,
+    /// Halves that are ready, and the batch that has them.
+    pub prepared: BTreeMap<TxnId, (Batch, Prepared)>,
+    /// Operations that make halves ready.
+    pub preparing: BTreeMap<TxnId, OpId>,
+    /// Halves that are being carried out.
+    pub applying: BTreeSet<TxnId>,
+    /// Decisions, the batch that has them, and owners that may not know them.
+    pub decided: BTreeMap<TxnId, (Batch, BTreeSet<Rank>)>,
+    /// Requests that wait for halves.
+    pub coordinating: BTreeMap<TxnId, OpId>,
+    /// What is kept for halves that are ready: capabilities of inodes.
+    pub locked: BTreeMap<Ino, (TxnId, u32)>,
+    /// Requests that gave their halves back, and when they try again.
+    pub later: BTreeMap<OpId, Steady>,
+    /// Requests that wait for backtraces to be written.
+    pub behind_traces: Vec<OpId>,
+    /// Requests that wait for a directory to be made here.
+    pub behind_makes: Vec<OpId>,
+    /// The first batch of this server: before it is durable, numbers of transactions could come
+    /// again.
+    pub since: Batch,
+    /// Roots that are reported.
+    pub reports: BTreeMap<Ino, (Token, Rank, Box<Inode>)>,
+    /// The number of the next transaction.
+    pub next_txn: u64,
+    /// The current operation waits for no other transaction.
+    pub impatient: bool,
+    /// Where the current operation goes on.
+    pub onward: Option<FilePath>,
+    /// When others were last asked again.
+    pub asked: Steady,
+}
+
+/// What a part's root is told of what is above it.
+#[derive(Clone, Debug)]
+pub(crate) struct RootAbove {
+    pub above: Rank,
+    pub layout: Option<Layout>,
+}
