@@ -7,7 +7,7 @@ use crate::store::{Result, Store, absent, damaged};
 use bytes::Bytes;
 use client::Operation;
 use denc::{Decode, Encode, Features};
-use mds::Batch;
+use mds::{Batch, Token};
 use std::collections::BTreeMap;
 
 /// An entry of the log as it stands in an object: mark, length, batch, content.
@@ -32,6 +32,17 @@ pub struct LogHead {
     /// Promises to subvolumes, by the number of their space.
     #[denc(since = 2)]
     pub promises: BTreeMap<u16, mds::Promise>,
+}
+
+/// Work on the log, in order.
+#[derive(Debug)]
+pub enum LogWork {
+    /// Appends a batch.
+    Append(Batch, Bytes),
+    /// Forgets batches below this one.
+    Trim(Batch),
+    /// Makes what is in no directory durable.
+    Tables(Token, Box<mds::Tables>),
 }
 
 /// The log: objects one behind the other, each with entries one behind the other.

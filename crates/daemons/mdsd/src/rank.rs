@@ -1,5 +1,6 @@
 //! A rank: the core, and what carries its actions out.
 
+mod clients;
 mod damage;
 mod load;
 mod scrub;
@@ -8,15 +9,16 @@ mod work;
 
 use crate::convert::Pools;
 use crate::follow::Follower;
+use crate::log::LogWork;
 use crate::server::Inner;
 use crate::state::Progress;
 use crate::store::Store;
+use clients::Asked;
+pub use clients::Client;
 use damage::{Damage, DamageTable};
 use mds::{Batch, Conf, Event, Mds, Token};
 use msgr::{Connection, Message, ReceiveGuard};
 use scrub::Scrubs;
-use sessions::Asked;
-pub use sessions::Client;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
@@ -25,7 +27,6 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use types::fsmap::MdsMap;
 use types::{Epoch, Errno, PoolId};
-use work::LogWork;
 
 /// Bytes that an entry of the cache takes, about.
 pub const ENTRY_BYTES: u64 = 2_000;
@@ -74,15 +75,9 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Begins the work for a rank that the map gave to the server.
-    pub fn start(
-        server: &Rc<Inner>,
-        map: &MdsMap,
-        number: u32,
-        follower: Option<Follower>,
-    ) -> Rc<Rank> {
+    fn new(server: &Rc<Inner>, map: &MdsMap, number: u32, follower: Option<Follower>) -> Rc<Rank> {
         let store = Store::new(server.rados.clone(), PoolId(map.metadata_pool), number);
-        let rank = Rc::new_cyclic(|me| Rank {
+        Rc::new_cyclic(|me| Rank {
             server: Rc::downgrade(server),
             me: me.clone(),
             fs_name: map.fs_name.clone(),
@@ -106,11 +101,7 @@ impl Rank {
             answers: Cell::new(0),
             damage: RefCell::default(),
             scrubs: Scrubs::default(),
-        });
-        tokio::task::spawn_local(load::run(Rc::downgrade(&rank)));
-        tokio::task::spawn_local(alarms(Rc::downgrade(&rank)));
-        tokio::task::spawn_local(quotas(Rc::downgrade(&rank)));
-        rank
+        })
     }
 
     fn server(&self) -> Option<Rc<Inner>> {

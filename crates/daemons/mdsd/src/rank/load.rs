@@ -1,10 +1,12 @@
 //! How a rank begins: from what is at rest and the log of the server before, or new. And how it is
 //! left: in the form that a stock server takes over.
 
-use super::Rank;
 use super::work;
+use super::{Rank, alarms, quotas};
 use crate::at_rest;
+use crate::follow::Follower;
 use crate::log::{Log, Tail};
+use crate::server::Inner;
 use crate::state::Progress;
 use crate::store::{Result, StoreError};
 use cephfs::journal::{JournalHeader, JournalPointer, SubtreeMap, decode_entry, encode_entry};
@@ -12,11 +14,11 @@ use cephfs::{DirFrag, FileLayout, Fnode, InoTable, SessionInfo, SnapTable, names
 use denc::{Decode, Encode, Features, Reader};
 use mds::{Conf, Ino, Mds, SessionRecord, Space, Tables};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Weak;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use types::IntervalSet;
-use types::fsmap::MdsState;
+use types::fsmap::{MdsMap, MdsState};
 
 /// A rank that cannot be read is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(3);
@@ -37,8 +39,24 @@ enum LoadError {
     NoRoot,
 }
 
+impl Rank {
+    /// Begins the work for a rank that the map gave to the server.
+    pub fn start(
+        server: &Rc<Inner>,
+        map: &MdsMap,
+        number: u32,
+        follower: Option<Follower>,
+    ) -> Rc<Rank> {
+        let rank = Rank::new(server, map, number, follower);
+        tokio::task::spawn_local(run(Rc::downgrade(&rank)));
+        tokio::task::spawn_local(alarms(Rc::downgrade(&rank)));
+        tokio::task::spawn_local(quotas(Rc::downgrade(&rank)));
+        rank
+    }
+}
+
 /// Loads the rank, and has it serve.
-pub async fn run(rank: Weak<Rank>) {
+async fn run(rank: Weak<Rank>) {
     loop {
         let Some(r) = rank.upgrade() else { return };
         let Some(server) = r.server() else { return };

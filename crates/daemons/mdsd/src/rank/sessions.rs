@@ -1,6 +1,7 @@
 //! Sessions of clients: messages in, answers out.
 
 use super::Rank;
+use super::clients::{Asked, Client};
 use crate::convert::{self, Around, Shape};
 use crate::rights::Rights;
 use bytes::Bytes;
@@ -31,31 +32,6 @@ const SESSIONS_MAX: usize = 20_000;
 const QUOTA_PAUSES: u32 = 20;
 /// What failed is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// A client with a session, or that asks for one.
-pub struct Client {
-    pub conn: Option<Rc<Connection>>,
-    /// What is kept of it at rest.
-    pub info: SessionInfo,
-    /// Whether its row is at rest.
-    pub at_rest: bool,
-    pub rights: Rights,
-    /// Whether it was told that the session is open.
-    pub open: bool,
-    pub since: tokio::time::Instant,
-    /// The client that wants it to end.
-    reclaimed_by: Option<u64>,
-}
-
-/// A request that has no answer yet.
-pub struct Asked {
-    pub op: FsOp,
-    shape: Shape,
-    pub what: String,
-    pub since: tokio::time::Instant,
-    /// Holds the connection's throttle.
-    _guard: ReceiveGuard,
-}
 
 fn tell(conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
     let mut message = payload.encode(conn.features());

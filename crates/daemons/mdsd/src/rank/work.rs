@@ -2,10 +2,9 @@
 
 use super::Rank;
 use super::damage::Damage;
-use crate::log::Log;
+use crate::log::{Log, LogWork};
 use crate::store::StoreError;
-use bytes::Bytes;
-use mds::{Action, Batch, Event, Token};
+use mds::{Action, Event};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -13,17 +12,6 @@ use types::Errno;
 
 /// What failed is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Work on the log, in order.
-#[derive(Debug)]
-pub enum LogWork {
-    /// Appends a batch.
-    Append(Batch, Bytes),
-    /// Forgets batches below this one.
-    Trim(Batch),
-    /// Makes what is in no directory durable.
-    Tables(Token, Box<mds::Tables>),
-}
 
 /// Does the work on the log until the rank goes.
 pub async fn log(rank: Weak<Rank>, mut log: Log, mut work: mpsc::UnboundedReceiver<LogWork>) {
