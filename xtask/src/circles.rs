@@ -178,7 +178,9 @@ impl Crate {
                     source.body[at..].chars().take_while(|c| is_word(*c) || *c == ':').collect();
                 let before = source.body[..at].trim_end();
                 // The reach of a visibility is no use.
-                let is_path = path.contains("::") && !before.ends_with([':', '.']);
+                // `field: module::Type` is a path, `a::self` is none.
+                let is_inside = before.ends_with("::") || before.ends_with('.');
+                let is_path = path.contains("::") && !is_inside;
                 if is_path && !before.ends_with("(in") {
                     let path: Vec<_> = path.split("::").map(str::to_owned).collect();
                     used.extend(self.find(module, &path, 0));
@@ -264,6 +266,8 @@ mod tests {
         ];
         assert_eq!(found(&files), [""; 0]);
         files[4].1 = "use super::{std::x, a as first};";
+        assert_eq!(found(&files), ["a.rs", "b.rs", "c.rs", "d.rs"]);
+        files[4].1 = "struct D { a: super::a::A }";
         assert_eq!(found(&files), ["a.rs", "b.rs", "c.rs", "d.rs"]);
         files[4].1 = "fn f() { self::a::g() }\nconst TABLE: &[A] = a::TABLE;";
         assert_eq!(found(&files), [""; 0]);
