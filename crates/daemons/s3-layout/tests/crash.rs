@@ -76,6 +76,12 @@ impl At {
         self.rgw.delete(&self.bucket, key, version, &Conditions::default()).await.map(|_| ())
     }
 
+    /// Deletes a version of `k`; 0 is the newest.
+    async fn delete_version(&self, at: usize) -> Result<()> {
+        let version = self.version_of("k", at).await;
+        self.delete("k", Some(&version)).await
+    }
+
     async fn copy(&self, from: &str, to: &str) -> Result<()> {
         let source = self.rgw.open(&self.bucket, from, None, false).await?;
         self.rgw.copy(&source, &self.bucket, to, new_object()).await.map(|_| ())
@@ -762,17 +768,31 @@ fn attributes_are_changed_in_one_step() {
 type Made = for<'a> fn(&'a At) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// What was left is settled once: with notes of no time, too, nothing stays in heads that holds
-/// their removal back.
+/// their removal back, and nothing in entries that the index still takes for a change under way.
 #[test]
 fn what_was_left_is_settled_without_waiting() {
-    let changes: [(&str, Made); 2] = [
-        ("a delete marker on nothing", |at| Box::pin(at.delete("k", None))),
-        ("a first version", |at| {
-            Box::pin(async { at.put("k", bytes(LARGE, 1)).await.map(|_| ()) })
+    const FIRST: &str = "a first version";
+    const MARKER: &str = "a delete marker on nothing";
+    const NEWEST: &str = "a deletion of the newest version";
+    const OLD: &str = "a deletion of an old version";
+    const ONLY: &str = "a deletion of the only version";
+    const TAGS: &str = "tags of a version";
+    let changes: [(&str, u8, Made); 6] = [
+        (NEWEST, 2, |at| Box::pin(at.delete_version(0))),
+        (OLD, 2, |at| Box::pin(at.delete_version(1))),
+        (ONLY, 1, |at| Box::pin(at.delete_version(0))),
+        (MARKER, 0, |at| Box::pin(at.delete("k", None))),
+        (FIRST, 0, |at| Box::pin(async { at.put("k", bytes(LARGE, 1)).await.map(|_| ()) })),
+        (TAGS, 2, |at| {
+            let tags = TagSet(vec![("a".into(), "b".into())]);
+            let change = ObjectChange { tags: Some(tags), acl: None };
+            Box::pin(async {
+                at.rgw.change_object(&at.bucket, "k", None, change).await.map(|_| ())
+            })
         }),
     ];
-    for (what, change) in changes {
-        for left in 0..24 {
+    for (what, versions, change) in changes {
+        for (left, waited) in (0..24).flat_map(|left| [(left, 2), (left, 300)]) {
             let disk = Disk::new();
             let link = Link::new(&disk, None, None);
             run(async {
@@ -780,6 +800,10 @@ fn what_was_left_is_settled_without_waiting() {
                 let bucket = make_bucket(&rgw).await;
                 let mut at = At { rgw, bucket };
                 enabled(&mut at).await;
+                for n in 0..versions {
+                    at.put("k", bytes(LARGE, n)).await.unwrap();
+                }
+                at.rgw.reclaim(true).await.unwrap();
                 link.end_after(left);
                 tokio::select! {
                     biased;
@@ -789,7 +813,7 @@ fn what_was_left_is_settled_without_waiting() {
             });
             // The index gives up what was announced after two minutes. Heads do so after an hour,
             // unless notes have less.
-            disk.pass(300);
+            disk.pass(waited);
             let link = Link::new(&disk, None, None);
             run(async {
                 let rgw = gateway_alone(&link).await;
@@ -801,8 +825,10 @@ fn what_was_left_is_settled_without_waiting() {
                     disk.pass(2);
                 }
                 let all = disk.objects().await;
-                let wrong = faults(&all, &marker(&all));
-                assert!(wrong.is_empty(), "{what} after {left} writes:\n{}", wrong.join("\n"));
+                let mut wrong = faults(&all, &marker(&all));
+                totals(&disk, &all, &mut wrong).await;
+                let when = format!("{what} after {left} writes and {waited} seconds");
+                assert!(wrong.is_empty(), "{when}:\n{}", wrong.join("\n"));
             });
         }
     }

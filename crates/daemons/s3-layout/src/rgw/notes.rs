@@ -4,7 +4,8 @@
 //! entry names is noted before it is made, and the note goes when the change is done:
 //!
 //! * data behind a head, before it is written and before the head that names it goes;
-//! * a version, before its object is written, and a deletion of versions;
+//! * a version, before its object is written or its attributes are changed, and a deletion of
+//!   versions;
 //! * the completion of an upload.
 //!
 //! A gateway that works on a change for long renews its notes. Notes that are not renewed for the
@@ -383,7 +384,7 @@ impl Inner {
                 let hashed = name.name.clone();
                 self.remove_head(bucket, name, &hashed, false, &[], &none, LOG_VERSIONED).await?;
             }
-            self.heal_entry(bucket, name).await?;
+            self.give_up(bucket, name).await?;
         }
         self.clear_versions(bucket, &plain).await?;
         let head = self.read_head(bucket, &plain, false, 0).await?;
@@ -421,16 +422,38 @@ impl Inner {
         if entry.pending_map.is_empty() && entry.exists == head.is_object() {
             return Ok(());
         }
-        let now = self.cluster.now();
-        let young = |at: Utime| at.sec.saturating_add(self.options.note_seconds) > now.sec;
-        if entry.pending_map.iter().any(|(_, info)| young(info.timestamp)) {
-            // A change is under way, which has a note of its own.
+        if self.is_under_way(&entry) {
             return Ok(());
         }
         if !head.is_object() && self.olh_entry(bucket, name).await?.is_none() {
             return self.remove_null(bucket, name, &entry).await;
         }
         self.enter(bucket, name, head, &entry).await
+    }
+
+    /// A change of an entry is under way, which has a note of its own.
+    fn is_under_way(&self, entry: &DirEntry) -> bool {
+        let now = self.cluster.now();
+        let young = |at: Utime| at.sec.saturating_add(self.options.note_seconds) > now.sec;
+        entry.pending_map.iter().any(|(_, info)| young(info.timestamp))
+    }
+
+    /// The entry of a version becomes as its head is, and what was announced of it is given up.
+    ///
+    /// A suggestion would not do: the class ignores it while it takes a change for one that is
+    /// under way, no list shows the row of a version that was unlinked, and nothing else comes back
+    /// to it when its note is gone.
+    async fn give_up(&self, bucket: &Handle, name: &ObjName) -> Result<()> {
+        let Some(entry) = self.version_entry(bucket, name).await? else { return Ok(()) };
+        if entry.has(flag::DELETE_MARKER | flag::VER_MARKER) {
+            return Ok(());
+        }
+        let settled = entry.exists && entry.pending_map.is_empty();
+        if settled || self.is_under_way(&entry) {
+            return Ok(());
+        }
+        let head = self.read_head(bucket, name, false, 0).await?;
+        self.enter(bucket, name, &head, &entry).await
     }
 
     /// Gives up what was announced of an entry, and enters the head as it is.

@@ -359,6 +359,11 @@ impl Inner {
             }
             let flags = if object.name.instance.is_empty() { 0 } else { LOG_VERSIONED };
             let hashed = object.name.name.clone();
+            let mut notes = self.notes(key.as_bytes()).await?;
+            if !object.name.instance.is_empty() {
+                // No list shows what was announced of a version.
+                notes.add(&Note::version(bucket, &object.name)).await?;
+            }
             self.prepare(bucket, &object.name, &hashed, ModifyOp::ADD, &tag, flags).await?;
             match submit(&io, oid, op, Some(head.mtime)).await {
                 Ok(outcome) => {
@@ -376,10 +381,12 @@ impl Inner {
                         flags,
                     )
                     .await;
+                    notes.done();
                     return Ok(object.info.version);
                 }
                 Err(e) => {
                     self.cancel(bucket, &object.name, &hashed, &tag, flags).await;
+                    notes.done();
                     match e {
                         ClientError::Errno(Errno::ECANCELED | Errno::ENOENT) => {}
                         e => return Err(e.into()),
