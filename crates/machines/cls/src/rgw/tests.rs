@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 use types::Utime;
 use types::errno::Errno;
 
+mod totals;
+
 fn call<T: Encode>(o: &mut TestObject, method: &str, op: &T) -> Result<Bytes, Errno> {
     o.exec("rgw", method, op)
 }
