@@ -17,6 +17,7 @@ pub mod eval;
 pub mod movement;
 pub mod pace;
 pub mod reweight;
+mod scan;
 pub mod stats;
 pub mod upmap;
 

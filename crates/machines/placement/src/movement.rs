@@ -21,6 +21,7 @@ pub use record::{Change, Edits, Goal, Limits, Moving, State, Stop, Verb, Way};
 use crate::Stats;
 use crate::balance::{Bounds, Measure, propose};
 use crate::pace::{self, Arrivals, ClientLatency, Eta};
+use crate::scan::scan;
 use crate::stats::groups;
 use crate::upmap::{Refused, Trial, Upmap, same_place};
 pub(crate) use batch::shift;
@@ -125,7 +126,8 @@ impl Job {
                 }
             }
             Verb::Drain | Verb::Replace => {
-                job.todo = job.on_leaving(map).map(|pg| (pg, Upmap::default())).collect();
+                job.todo =
+                    job.on_leaving(map).into_iter().map(|pg| (pg, Upmap::default())).collect();
                 job.feasible(map)?;
                 Edits::default()
             }
@@ -207,12 +209,14 @@ impl Job {
         }
     }
 
-    fn on_leaving<'a>(&self, map: &'a OsdMap) -> impl Iterator<Item = PgId> + use<'a> {
+    /// The PGs that have copies on OSDs that are left.
+    fn on_leaving(&self, map: &OsdMap) -> Vec<PgId> {
         let leaving = self.leaving();
-        map.pools
-            .keys()
-            .flat_map(|p| groups(map, *p))
-            .filter(move |pg| map.pg_to_raw_upmap(*pg).iter().any(|o| leaving.contains(o)))
+        let leaving: Vec<i32> = leaving.into_iter().map(|o| o.0).collect();
+        scan(map, || {
+            let (mut placer, leaving) = (map.placer(), &leaving);
+            move |pg| placer.raw_upmap(pg).iter().any(|o| leaving.binary_search(o).is_ok())
+        })
     }
 
     /// The map as if the OSDs that are left had no weight.
@@ -542,7 +546,8 @@ impl Job {
         }
         if !leaving.is_empty() {
             if self.todo.is_empty() && self.moving.is_empty() {
-                self.todo = self.on_leaving(map).map(|pg| (pg, Upmap::default())).collect();
+                self.todo =
+                    self.on_leaving(map).into_iter().map(|pg| (pg, Upmap::default())).collect();
             }
             if self.todo.is_empty() {
                 return Ok(());

@@ -72,11 +72,14 @@ impl Upmap {
 
 /// Whether two placements have the same data in the same place: the order of copies of a replicated
 /// pool does not matter.
-pub fn same_place(replicated: bool, a: &[OsdId], b: &[OsdId]) -> bool {
-    if !replicated {
-        return a == b;
+pub fn same_place<T: Copy + Ord>(replicated: bool, a: &[T], b: &[T]) -> bool {
+    if a == b {
+        return true;
     }
-    let sorted = |osds: &[OsdId]| {
+    if !replicated || a.len() != b.len() {
+        return false;
+    }
+    let sorted = |osds: &[T]| {
         let mut osds = osds.to_vec();
         osds.sort_unstable();
         osds

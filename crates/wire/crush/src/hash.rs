@@ -57,6 +57,59 @@ pub fn hash3(mut a: u32, mut b: u32, mut c: u32) -> u32 {
     h
 }
 
+/// Values that [`hash3_of`] hashes side by side.
+pub(crate) const LANES: usize = 8;
+
+/// [`hash3`] with each of some second values. One hash is a chain of steps that wait for one
+/// another; several go through a processor's vector units together.
+#[inline]
+pub(crate) fn hash3_of(a: u32, b: [u32; LANES], c: u32) -> [u32; LANES] {
+    let (mut a, mut b, mut c) = (Lanes([a; LANES]), Lanes(b), Lanes([c; LANES]));
+    let mut h = Lanes([SEED; LANES]) ^ a ^ b ^ c;
+    let (mut x, mut y) = (Lanes([X; LANES]), Lanes([Y; LANES]));
+    mix!(a, b, h);
+    mix!(c, x, h);
+    mix!(y, a, h);
+    mix!(b, x, h);
+    mix!(y, c, h);
+    let _ = (x, y, a, b, c);
+    h.0
+}
+
+#[derive(Clone, Copy)]
+struct Lanes([u32; LANES]);
+
+impl Lanes {
+    #[inline(always)]
+    fn wrapping_sub(self, other: Lanes) -> Lanes {
+        Lanes(std::array::from_fn(|i| self.0[i].wrapping_sub(other.0[i])))
+    }
+}
+
+impl std::ops::BitXor for Lanes {
+    type Output = Lanes;
+    #[inline(always)]
+    fn bitxor(self, other: Lanes) -> Lanes {
+        Lanes(std::array::from_fn(|i| self.0[i] ^ other.0[i]))
+    }
+}
+
+impl std::ops::Shl<u32> for Lanes {
+    type Output = Lanes;
+    #[inline(always)]
+    fn shl(self, bits: u32) -> Lanes {
+        Lanes(self.0.map(|v| v << bits))
+    }
+}
+
+impl std::ops::Shr<u32> for Lanes {
+    type Output = Lanes;
+    #[inline(always)]
+    fn shr(self, bits: u32) -> Lanes {
+        Lanes(self.0.map(|v| v >> bits))
+    }
+}
+
 /// Hash of four values.
 pub fn hash4(mut a: u32, mut b: u32, mut c: u32, mut d: u32) -> u32 {
     let mut h = SEED ^ a ^ b ^ c ^ d;
@@ -90,4 +143,23 @@ pub fn hash5(mut a: u32, mut b: u32, mut c: u32, mut d: u32, mut e: u32) -> u32 
 /// Ceph's name of a hash function.
 pub fn name(kind: u8) -> &'static str {
     if kind == RJENKINS1 { "rjenkins1" } else { "unknown" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_side_by_side_hash_like_single_ones() {
+        let mut seed = 1u32;
+        let mut next = || {
+            seed = hash1(seed);
+            seed
+        };
+        for _ in 0..10_000 {
+            let (a, c) = (next(), next());
+            let b = std::array::from_fn(|_| next());
+            assert_eq!(hash3_of(a, b, c), b.map(|b| hash3(a, b, c)));
+        }
+    }
 }

@@ -38,4 +38,4 @@ pub use map::{
 };
 pub use mapper::{ITEM_NONE, ITEM_UNDEF, Workspace, is_out};
 pub use names::{Names, is_valid_name};
-pub use rules::RuleMode;
+pub use rules::{Domains, RuleMode};

@@ -92,6 +92,9 @@ const LOG_LOW: [u64; 256] = [
     0x02d4562d2ec6, 0x02d73330209d, 0x02da102d63b0, 0x02dced24f814,
 ];
 
+/// A logarithm is no smaller than those of all values that are smaller by more than this.
+pub(crate) const LN_NOISE: u16 = 1;
+
 /// `2^44 * log2(x + 1)` for `x` in `0..=0xffff`.
 #[inline]
 pub(crate) fn ln(x: u16) -> u64 {
@@ -119,6 +122,15 @@ mod tests {
         assert_eq!(ln(0x7fff), 15 << 44);
         // One is not reached exactly: the last table entry is one off on purpose.
         assert_eq!(ln(0xffff), 0xffff_f000_0000);
+    }
+
+    #[test]
+    fn noise_does_not_reach_far() {
+        let mut before = 0;
+        for x in LN_NOISE + 1..=0xffff {
+            before = before.max(ln(x - LN_NOISE - 1));
+            assert!(before <= ln(x), "{x}");
+        }
     }
 
     #[test]

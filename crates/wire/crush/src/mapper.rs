@@ -12,8 +12,8 @@
 //!
 //! The effort is bounded by the [`Workspace`], so that no map can keep the caller busy for ever.
 
-use crate::hash::{RJENKINS1, hash2, hash3, hash4};
-use crate::ln::ln;
+use crate::hash::{LANES, RJENKINS1, hash2, hash3, hash3_of, hash4};
+use crate::ln::{LN_NOISE, ln};
 use crate::map::index_of;
 use crate::{Body, Bucket, ChooseArg, ChooseArgs, CrushMap, op};
 
@@ -567,17 +567,40 @@ fn straw2_choose(
         }
     }
     let rjenkins = bucket.hash == RJENKINS1;
+    // The draw of the best item so far, and what it was made of.
     let (mut best, mut best_draw) = (0, i64::MIN);
-    for (i, (id, weight)) in ids.iter().zip(weights).enumerate() {
-        // A zero weight draws the shortest straw of all. Weights are signed in Ceph's division.
-        if *weight == 0 {
-            continue;
+    let (mut best_u, mut best_ln, mut best_weight) = (0u16, 0u64, 0i32);
+    for (start, (ids, weights)) in
+        (0..).step_by(LANES).zip(ids.chunks(LANES).zip(weights.chunks(LANES)))
+    {
+        let mut drawn = [0; LANES];
+        if rjenkins {
+            let mut lanes = [0; LANES];
+            lanes.iter_mut().zip(ids).for_each(|(lane, id)| *lane = *id as u32);
+            drawn = hash3_of(x as u32, lanes, r as u32);
         }
-        let u = if rjenkins { hash3(x as u32, *id as u32, r as u32) as u16 } else { 0 };
-        // An exponential variate by inversion: the logarithm of a uniform one, over the rate.
-        let draw = (ln(u) as i64 - 0x1_0000_0000_0000) / i64::from(*weight as i32);
-        if draw > best_draw {
-            (best, best_draw) = (i, draw);
+        for (i, (u, weight)) in drawn.into_iter().zip(weights).enumerate() {
+            // A zero weight draws the shortest straw of all. Weights are signed in Ceph's division.
+            let (u, weight) = (u as u16, *weight as i32);
+            if weight == 0 {
+                continue;
+            }
+            // With the same weight, a smaller logarithm is no greater draw: the division, and
+            // mostly the logarithm, are left out.
+            let same = weight == best_weight && weight > 0;
+            if same && u.saturating_add(LN_NOISE) < best_u {
+                continue;
+            }
+            let ln = ln(u);
+            if same && ln <= best_ln {
+                continue;
+            }
+            // An exponential variate by inversion: the logarithm of a uniform one, over the rate.
+            let draw = (ln as i64 - 0x1_0000_0000_0000) / i64::from(weight);
+            if draw > best_draw {
+                (best, best_draw) = (start + i, draw);
+                (best_u, best_ln, best_weight) = (u, ln, weight);
+            }
         }
     }
     bucket.items[best]

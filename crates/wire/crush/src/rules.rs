@@ -15,6 +15,50 @@ pub enum RuleMode {
     Indep,
 }
 
+/// Where the devices of one map are, as far as placements were checked: what many checks share.
+#[derive(Clone, Debug, Default)]
+pub struct Domains {
+    /// By rule and type: the bucket above each device; zero, which is no bucket, for none.
+    parents: BTreeMap<(i32, u16), Vec<i32>>,
+    /// By root: which devices are below.
+    below: BTreeMap<i32, Vec<bool>>,
+}
+
+impl Domains {
+    /// The bucket of a type, below a rule's roots, that a device is in (as
+    /// [`CrushMap::parent_of_type`]).
+    fn parent(&mut self, map: &CrushMap, device: i32, kind: u16, rule: i32) -> Option<i32> {
+        let parents = self.parents.entry((rule, kind)).or_insert_with(|| {
+            let mut parents = vec![0; usize::try_from(map.max_devices).unwrap_or(0)];
+            let takes: BTreeSet<i32> = map.rule(rule).into_iter().flat_map(|r| r.takes()).collect();
+            // The first bucket that has a device counts.
+            for bucket in takes.into_iter().flat_map(|root| map.children_of_type(root, kind)) {
+                for device in map.leaves(bucket) {
+                    let slot = usize::try_from(device).ok().and_then(|d| parents.get_mut(d));
+                    if let Some(slot @ 0) = slot {
+                        *slot = bucket;
+                    }
+                }
+            }
+            parents
+        });
+        usize::try_from(device).ok().and_then(|d| parents.get(d)).copied().filter(|p| *p != 0)
+    }
+
+    /// Whether a device is below a root.
+    fn is_below(&mut self, map: &CrushMap, root: i32, device: i32) -> bool {
+        let below = self.below.entry(root).or_insert_with(|| {
+            let mut below = vec![false; usize::try_from(map.max_devices).unwrap_or(0)];
+            for device in map.leaves(root) {
+                let slot = usize::try_from(device).ok().and_then(|d| below.get_mut(d));
+                slot.into_iter().for_each(|s| *s = true);
+            }
+            below
+        });
+        usize::try_from(device).ok().and_then(|d| below.get(d)).is_some_and(|b| *b)
+    }
+}
+
 impl CrushMap {
     /// Adds a rule that chooses one device in each of as many buckets of a type as the pool has
     /// members. `failure_domain` may be empty (devices directly), `device_class` too (all devices).
@@ -143,7 +187,13 @@ impl CrushMap {
 
     /// Whether a placement (made by hand) keeps to the rule's failure domains and root
     /// (`CrushWrapper::verify_upmap`).
-    pub fn verify_upmap(&self, rule_id: i32, pool_size: u32, up: &[i32]) -> Result<()> {
+    pub fn verify_upmap(
+        &self,
+        rule_id: i32,
+        pool_size: u32,
+        up: &[i32],
+        domains: &mut Domains,
+    ) -> Result<()> {
         let rule =
             self.rule(rule_id).ok_or_else(|| CrushError::NotFound(format!("rule {rule_id}")))?;
         let mut root = 0;
@@ -168,7 +218,7 @@ impl CrushMap {
                     }
                     let mut by_parent: BTreeMap<i32, BTreeSet<i32>> = BTreeMap::new();
                     for osd in up {
-                        if let Some(parent) = self.parent_of_type(*osd, kind, Some(rule_id)) {
+                        if let Some(parent) = domains.parent(self, *osd, kind, rule_id) {
                             by_parent.entry(parent).or_default().insert(*osd);
                         }
                     }
@@ -193,7 +243,7 @@ impl CrushMap {
                         let n =
                             chosen.values().fold(1i64, |a, b| a.saturating_mul(*b)).max(0) as usize;
                         for osd in up.iter().skip(at).take(n) {
-                            if !self.subtree_contains(root, *osd) {
+                            if !domains.is_below(self, root, *osd) {
                                 return Err(CrushError::Invalid(format!(
                                     "osd {osd} is not in bucket {root}"
                                 )));

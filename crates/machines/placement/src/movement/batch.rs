@@ -3,7 +3,7 @@
 use super::record::{Limits, Moving, Stop};
 use crate::Stats;
 use crate::pace::ClientLatency;
-use crate::stats::groups;
+use crate::scan::scan;
 use crate::upmap::{Refused, Trial, Upmap, same_place};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, OsdId, OsdMap, PgId, Utime};
@@ -33,12 +33,20 @@ pub struct Look<'a> {
 
 /// Upmaps that keep all data where the old map has it when the new one takes its place.
 pub fn hold(old: &OsdMap, new: OsdMap) -> Result<BTreeMap<PgId, Upmap>, Stop> {
+    let other = scan(old, || {
+        let (mut was, mut is) = (old.placer(), new.placer());
+        let new = &new;
+        move |pg| {
+            let replicated = is_replicated(old, pg);
+            let by_hand = new.pg_upmap.contains_key(&pg) || new.pg_upmap_items.contains_key(&pg);
+            by_hand || !same_place(replicated, is.raw_upmap(pg), was.raw_upmap(pg))
+        }
+    });
     let mut trial = Trial::new(new);
-    for pg in old.pools.keys().flat_map(|p| groups(old, *p)) {
+    for pg in other {
         let was = old.pg_to_raw_upmap(pg);
-        let by_hand = !Upmap::of(&trial.map, pg).is_empty();
         let same = same_place(is_replicated(old, pg), &trial.map.pg_to_raw_upmap(pg), &was);
-        if same && (!by_hand || trial.is_sound(pg)) {
+        if same && trial.is_sound(pg) {
             continue;
         }
         let why = |e: Refused| Stop(format!("pg {pg} cannot stay on {}: {e}", show(&was)));
@@ -115,8 +123,11 @@ impl Batch<'_> {
             self.blocked.insert(why);
             return false;
         }
-        let busy = |o: &OsdId| self.busy.get(o).is_some_and(|b| b.0 >= self.limits.per_osd);
-        !from.iter().chain(to).any(busy)
+        !from.iter().chain(to).any(|o| self.is_busy(*o))
+    }
+
+    fn is_busy(&self, osd: OsdId) -> bool {
+        self.busy.get(&osd).is_some_and(|b| b.0 >= self.limits.per_osd)
     }
 
     /// A PG is on its way already.
@@ -174,27 +185,18 @@ impl Batch<'_> {
     /// to the emptiest OSDs that are.
     pub(super) fn leave(&mut self, pg: PgId, leaving: &BTreeSet<OsdId>, without: &OsdMap) -> bool {
         let was = self.trial.map.pg_to_raw_upmap(pg);
-        let crush = without.pg_to_raw_osds(pg);
-        let rule = self.look.map.pool(pg.pool).map_or(0, |p| p.crush_rule);
-        let (map, stats) = (self.look.map, self.look.stats);
-        let fill = |o: &OsdId| {
-            let coming = self.busy.get(o).map_or(0, |b| b.1);
-            stats.usage.get(o).map_or(2.0, |u| (u.used + coming) as f64 / u.total.max(1) as f64)
-        };
-        let mut others: Vec<(f64, OsdId)> = without
-            .crush
-            .rule_weights(rule.into())
-            .into_iter()
-            .filter(|(o, w)| *w > 0.0 && map.is_in(OsdId(*o)) && map.is_up(OsdId(*o)))
-            .map(|(o, _)| (fill(&OsdId(o)), OsdId(o)))
-            .collect();
-        others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let candidates: Vec<OsdId> = crush
-            .into_iter()
-            .filter(|o| o.is_some())
-            .chain(others.into_iter().map(|o| o.1))
-            .collect();
-        let Some((upmap, is)) = self.replace(pg, was.clone(), leaving, &candidates) else {
+        if was.iter().any(|o| leaving.contains(o) && self.is_busy(*o)) {
+            // Wherever to: it cannot leave now.
+            return false;
+        }
+        let map = self.look.map;
+        let crush: Vec<OsdId> =
+            without.pg_to_raw_osds(pg).into_iter().filter(|o| o.is_some()).collect();
+        let found = self.replace(pg, was.clone(), leaving, &crush).or_else(|| {
+            let others = self.emptiest(pg, without);
+            self.replace(pg, was.clone(), leaving, &others)
+        });
+        let Some((upmap, is)) = found else {
             if self.blocked.is_empty() {
                 self.blocked.insert(format!("no OSD can take pg {pg}"));
             }
@@ -203,6 +205,25 @@ impl Batch<'_> {
         let (from, to) = shift(is_replicated(map, pg), &was, &is);
         self.take(pg, upmap, from, to);
         true
+    }
+
+    /// The OSDs that a PG's rule may choose, the emptiest first.
+    fn emptiest(&self, pg: PgId, without: &OsdMap) -> Vec<OsdId> {
+        let (map, stats) = (self.look.map, self.look.stats);
+        let rule = map.pool(pg.pool).map_or(0, |p| p.crush_rule);
+        let fill = |o: &OsdId| {
+            let coming = self.busy.get(o).map_or(0, |b| b.1);
+            stats.usage.get(o).map_or(2.0, |u| (u.used + coming) as f64 / u.total.max(1) as f64)
+        };
+        let mut found: Vec<(f64, OsdId)> = without
+            .crush
+            .rule_weights(rule.into())
+            .into_iter()
+            .filter(|(o, w)| *w > 0.0 && map.is_in(OsdId(*o)) && map.is_up(OsdId(*o)))
+            .map(|(o, _)| (fill(&OsdId(o)), OsdId(o)))
+            .collect();
+        found.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        found.into_iter().map(|o| o.1).collect()
     }
 
     /// Replaces one leaving OSD after the other; each by the first candidate that may.

@@ -37,6 +37,24 @@ pub(super) struct Scratch {
     raw: Vec<i32>,
 }
 
+/// Places many groups with the same memory.
+pub struct Placer<'a> {
+    map: &'a OsdMap,
+    scratch: Scratch,
+}
+
+impl Placer<'_> {
+    /// What CRUSH and upmaps say, whether up or not.
+    pub fn raw_upmap(&mut self, pg: PgId) -> &[i32] {
+        self.scratch.raw.clear();
+        if let Some(pool) = self.map.pool(pg.pool) {
+            self.map.raw_osds(pool, pg, &mut self.scratch);
+            self.map.apply_upmap(pool, pg, &mut self.scratch.raw);
+        }
+        &self.scratch.raw
+    }
+}
+
 const NOBODY: i32 = -1;
 
 fn ids(v: &[i32]) -> Vec<OsdId> {
@@ -108,6 +126,11 @@ impl OsdMap {
             self.apply_upmap(pool, pg, &mut s.raw);
         }
         ids(&s.raw)
+    }
+
+    /// Places many groups of this map.
+    pub fn placer(&self) -> Placer<'_> {
+        Placer { map: self, scratch: Scratch::default() }
     }
 
     /// The up set without regard to temporary sets, and its primary.

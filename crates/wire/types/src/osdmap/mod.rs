@@ -22,7 +22,7 @@ mod upmaps;
 pub use apply::OsdMapError;
 pub use incremental::OsdMapIncremental;
 pub use map::{Osd, OsdInfo, OsdMap, OsdXinfo, StretchMode, TreeFilter, flag_names, state_names};
-pub use mapping::UpActing;
+pub use mapping::{Placer, UpActing};
 pub use print::general;
 pub use table::{OsdMapMapping, Placement};
 pub use upmaps::{RuleWeights, UpmapFault};

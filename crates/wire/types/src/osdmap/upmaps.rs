@@ -42,9 +42,13 @@ pub enum UpmapFault {
     },
 }
 
-/// Weights below the roots of rules, which many groups share.
+/// What checks of many groups share while the CRUSH map stays the same: weights below the roots of
+/// rules, and where devices are.
 #[derive(Default)]
-pub struct RuleWeights(BTreeMap<u8, BTreeMap<i32, f64>>);
+pub struct RuleWeights {
+    weights: BTreeMap<u8, BTreeMap<i32, f64>>,
+    domains: crush::Domains,
+}
 
 impl OsdMap {
     /// The groups that have an upmap of any kind.
@@ -88,13 +92,14 @@ impl OsdMap {
         let numbers = |osds: Vec<OsdId>| osds.iter().map(|o| o.0).collect::<Vec<_>>();
         let placed = numbers(self.pg_to_raw_upmap(pg));
         let (rule, size) = (pool.crush_rule, u32::from(pool.size));
-        let verify = |osds: &[i32]| self.crush.verify_upmap(rule.into(), size, osds);
+        let RuleWeights { weights, domains } = weights;
+        let mut verify = |osds: &[i32]| self.crush.verify_upmap(rule.into(), size, osds, domains);
         if let Err(e) = verify(&placed)
             && verify(&numbers(self.pg_to_raw_osds(pg))).is_ok()
         {
             return Err(UpmapFault::Rule { rule, why: e.to_string() });
         }
-        let below = weights.0.entry(rule).or_insert_with(|| self.crush.rule_weights(rule.into()));
+        let below = weights.entry(rule).or_insert_with(|| self.crush.rule_weights(rule.into()));
         for osd in placed.into_iter().filter(|o| *o != crush::ITEM_NONE) {
             match below.get(&osd) {
                 Some(w) if *w > 0.0 && self.is_zero(OsdId(osd)) => {
