@@ -278,6 +278,132 @@ def test_formats(doors, some_pool):
     assert b"<num_up_osds>" in doors.mon("status", format="xml")[1]
 
 
+# What programs that watch clusters decode, by command: numbers, texts, and the rest.
+FIELDS = [
+    ("mon", "status", {}, "election_epoch monmap.epoch monmap.num_mons osdmap.epoch osdmap.num_osds osdmap.num_up_osds osdmap.osd_up_since osdmap.num_in_osds "
+     "osdmap.osd_in_since osdmap.num_remapped_pgs pgmap.num_pgs pgmap.num_pools pgmap.num_objects pgmap.data_bytes pgmap.bytes_used pgmap.bytes_avail "
+     "pgmap.bytes_total pgmap.pgs_by_state.0.count fsmap.epoch fsmap.up:standby mgrmap.num_standbys servicemap.epoch quorum_age",
+     "fsid health.status monmap.min_mon_release_name pgmap.pgs_by_state.0.state_name servicemap.modified",
+     "health.checks health.mutes quorum quorum_names fsmap.by_rank mgrmap.available mgrmap.modules mgrmap.services servicemap.services progress_events"),
+    ("mon", "df", {"detail": "detail"}, "stats.total_bytes stats.total_avail_bytes stats.total_used_bytes stats.total_used_raw_bytes stats.total_used_raw_ratio stats.num_osds "
+     "stats.num_per_pool_osds stats.num_per_pool_omap_osds pools.0.id pools.0.stats.stored pools.0.stats.stored_omap pools.0.stats.objects pools.0.stats.kb_used "
+     "pools.0.stats.bytes_used pools.0.stats.percent_used pools.0.stats.max_avail pools.0.stats.quota_objects pools.0.stats.quota_bytes pools.0.stats.dirty "
+     "pools.0.stats.rd pools.0.stats.rd_bytes pools.0.stats.wr pools.0.stats.wr_bytes pools.0.stats.compress_bytes_used pools.0.stats.compress_under_bytes "
+     "pools.0.stats.stored_raw pools.0.stats.avail_raw", "pools.0.name", "stats_by_class"),
+    ("mon", "osd dump", {}, "epoch flags_num full_ratio backfillfull_ratio nearfull_ratio pool_max max_osd pools.0.pool pools.0.type pools.0.size pools.0.min_size pools.0.crush_rule "
+     "pools.0.pg_num pools.0.pg_placement_num pools.0.quota_max_bytes osds.0.osd osds.0.up osds.0.in osds.0.weight osds.0.primary_affinity osds.0.public_addrs.addrvec.0.nonce "
+     "osd_xinfo.0.features", "fsid created modified flags require_min_compat_client min_compat_client require_osd_release pools.0.pool_name pools.0.pg_autoscale_mode "
+     "pools.0.erasure_code_profile pools.0.flags_names osds.0.uuid osds.0.public_addrs.addrvec.0.type osds.0.public_addrs.addrvec.0.addr osds.0.public_addr osds.0.cluster_addr "
+     "osds.0.heartbeat_back_addr", "flags_set pools.0.application_metadata pools.0.options osds.0.state pg_upmap pg_upmap_items pg_temp primary_temp blocklist "
+     "erasure_code_profiles removed_snaps_queue new_removed_snaps crush_node_flags device_class_flags stretch_mode"),
+    ("mon", "mon dump", {}, "epoch min_mon_release election_strategy mons.0.rank mons.0.priority mons.0.weight",
+     "fsid modified created min_mon_release_name mons.0.name mons.0.public_addrs.addrvec.0.addr mons.0.addr mons.0.public_addr mons.0.crush_location",
+     "stretch_mode features.persistent quorum"),
+    ("mon", "quorum_status", {}, "election_epoch quorum_age", "quorum_leader_name features.quorum_con", "quorum quorum_names features.quorum_mon"),
+    ("mon", "osd metadata", {}, "0.id", " ".join(f"0.{k}" for k in "hostname arch back_addr front_addr hb_back_addr hb_front_addr ceph_release ceph_version ceph_version_short cpu "
+     "default_device_class device_ids device_paths devices distro distro_description distro_version journal_rotational rotational kernel_description kernel_version mem_swap_kb mem_total_kb "
+     "network_numa_unknown_ifaces os osd_data osd_objectstore bluefs bluestore_bdev_rotational bluestore_bdev_size bluestore_bdev_type bluestore_bdev_access_mode".split()), ""),
+    ("mon", "mon metadata", {}, "", " ".join(f"0.{k}" for k in "name addrs arch ceph_release ceph_version ceph_version_short compression_algorithms cpu device_ids devices distro hostname "
+     "kernel_version mem_total_kb os".split()), ""),
+    ("mon", "mgr dump", {}, "epoch active_gid active_mgr_features last_failure_osd_epoch", "active_name active_addr active_change",
+     "available standbys modules available_modules services always_on_modules active_clients active_addrs.addrvec"),
+    ("mon", "features", {}, "mon.0.num client.0.num mgr.0.num", "mon.0.features mon.0.release osd.0.features", ""),
+    ("mon", "osd pool ls", {"detail": "detail"}, "0.pool_id 0.snap_seq 0.pg_num_target 0.auid", "0.pool_name 0.create_time 0.last_change 0.snap_mode", "0.pool_snaps"),
+    ("mon", "osd find", {"id": 0}, "osd", "addrs.addrvec.0.addr osd_fsid host crush_location.host crush_location.root", ""),
+    ("mon", "osd crush dump", {}, "devices.0.id types.0.type_id buckets.0.id buckets.0.items.0.weight rules.0.rule_id rules.0.ruleset rules.0.type rules.0.min_size "
+     "tunables.choose_total_tries", "devices.0.name devices.0.class buckets.0.alg buckets.0.hash tunables.profile", "choose_args"),
+    ("mgr", "pg dump", {}, "pg_map.version pg_map.pg_stats_sum.stat_sum.num_bytes pg_map.osd_stats_sum.kb pg_map.pg_stats.0.reported_seq pg_map.pg_stats.0.log_size "
+     "pg_map.pg_stats.0.snaptrimq_len pg_map.pg_stats.0.stat_sum.num_objects_degraded pg_map.pool_stats.0.poolid pg_map.osd_stats.0.osd pg_map.osd_stats.0.kb "
+     "pg_map.osd_stats.0.perf_stat.commit_latency_ms", "pg_map.stamp pg_map.pg_stats.0.pgid pg_map.pg_stats.0.version pg_map.pg_stats.0.state pg_map.pg_stats.0.last_fresh "
+     "pg_map.pg_stats.0.last_active pg_map.pg_stats.0.last_unstale pg_map.pg_stats.0.last_scrub_stamp", "pg_ready pg_map.pg_stats.0.stats_invalid pg_map.pg_stats.0.up "
+     "pg_map.pg_stats.0.purged_snaps pg_map.osd_stats.0.hb_peers pg_map.osd_stats.0.op_queue_age_hist pg_map.pool_statfs"),
+    ("mgr", "balancer status", {}, "", "mode last_optimize_started optimize_result", "active plans"),
+]
+
+
+def field(found, path):
+    for part in path.split("."):
+        found = found[int(part) if isinstance(found, list) else part]
+    return found
+
+
+@pytest.mark.parametrize("door,prefix,args,numbers,texts,others", FIELDS, ids=[f[1] for f in FIELDS])
+def test_fields_that_monitoring_decodes(doors, some_pool, door, prefix, args, numbers, texts, others):
+    eventually(lambda: doors.json("status")["pgmap"].get("pgs_by_state") and doors.json("df")["pools"], what="statistics")
+    found = doors.json(prefix, getattr(doors, door), **args)
+    for kind, paths in (((int, float), numbers), (str, texts), ((list, dict, bool), others)):
+        for path in paths.split():
+            value = field(found, path)
+            assert isinstance(value, kind) and (kind != (int, float) or not isinstance(value, bool)), (path, value)
+
+
+def test_profiles_of_erasure_coding_are_checked(doors):
+    name = "e-" + uuid.uuid4().hex[:8]
+    sets = lambda *words, of=name, **kw: doors.mon("osd erasure-code-profile set", name=of, profile=list(words), **kw)
+    get = lambda of=name: doors.json("osd erasure-code-profile get", name=of)
+    assert {"k", "m", "plugin", "technique"} <= set(get("default")) and get("default")["k"] == "2"
+    try:
+        # Tools set a profile again whenever they look at it.
+        for _ in range(2):
+            assert sets("k=2", "m=1", "crush-failure-domain=osd")[0] == 0
+        # What was not named is filled in.
+        assert {"crush-device-class": "", "crush-failure-domain": "osd", "crush-root": "default", "jerasure-per-chunk-alignment": "false", "k": "2", "m": "1",
+                "plugin": "jerasure", "technique": "reed_sol_van", "w": "8"}.items() <= get().items()
+        doors.refused(sets("k=4", "m=2"), errno.EPERM, "will not override erasure code profile")
+        assert get()["k"] == "2" and sets("k=3", "m=1", "crush-failure-domain=osd", force=True)[0] == 0 and get()["k"] == "3"
+        assert name in doors.json("osd erasure-code-profile ls")
+        for words, text in ((("k=1", "m=1"), "must be >= 2"), (("k=2", "m=0"), ""), (("k=x", "m=1"), ""), (("k=2", "m=1", "ruleset-failure-domain=host"), "")):
+            doors.refused(sets(*words, of=name + "b"), errno.EINVAL, text)
+        assert sets("k=2", "m=1", "plugin=no-such-plugin", of=name + "b")[0] != 0
+        doors.refused(doors.mon("osd erasure-code-profile get", name=name + "b"), errno.ENOENT, "unknown erasure code profile")
+    finally:
+        assert doors.mon("osd erasure-code-profile rm", name=name)[0] == 0
+    code, _, said = doors.mon("osd erasure-code-profile rm", name=name)
+    assert code == 0 and "does not exist" in said
+
+
+def test_a_deep_scrub_says_where_large_omaps_are(doors, cluster):
+    name = "l-" + uuid.uuid4().hex[:8]
+    assert doors.mon("osd pool create", pool=name, pg_num=2)[0] == 0
+    assert doors.mon("osd pool application enable", pool=name, app="rados")[0] == 0
+    bounds = {"osd_deep_scrub_large_omap_object_key_threshold": "200", "osd_deep_scrub_large_omap_object_value_sum_threshold": "100000"}
+    for option, value in bounds.items():
+        cluster.ceph("tell", "osd.*", "config", "set", option, value)
+    io = doors.rados.open_ioctx(name)
+    stats = lambda: {s["pgid"]: s for s in doors.json("pg ls-by-pool", doors.mgr, poolstr=name)["pg_stats"]}
+    warned = lambda: [d["message"] for d in doors.json("health", detail="detail")["checks"].get("LARGE_OMAP_OBJECTS", {}).get("detail", []) if name in d["message"]]
+
+    def scrubbed():
+        eventually(lambda: len(stats()) == 2 and all(s["state"] == "active+clean" for s in stats().values()), what="PGs that are clean")
+        before = {pg: s["last_deep_scrub_stamp"] for pg, s in stats().items()}
+        doors.mgr("osd pool deep-scrub", who=[name])
+        eventually(lambda: all(s["last_deep_scrub_stamp"] > before[pg] for pg, s in stats().items()), timeout=90, what="a deep scrub of the pool")
+
+    try:
+        for oid, keys, size in (("many", 300, 10), ("heavy", 20, 10_000), ("fine", 150, 10)):
+            with rados.WriteOpCtx() as op:
+                io.set_omap(op, tuple(f"k{i:05}" for i in range(keys)), (b"v" * size,) * keys)
+                io.operate_write_op(op, oid)
+        scrubbed()
+        eventually(lambda: warned() == [f"2 large objects found in pool '{name}'"], what="the warning")
+        assert sum(s["stat_sum"]["num_large_omap_objects"] for s in stats().values()) == 2
+        assert stats()[doors.json("osd map", pool=name, object="many")["pgid"]]["stat_sum"]["num_omap_keys"] >= 300
+        log = doors.mon("log last", num=200, level="warn", channel="cluster")[1].decode()
+        assert "Large omap object found" in log and ":many:" in log and "Key count: 300" in log
+        # The warning goes when a deep scrub has seen that the keys are gone.
+        for oid in "many", "heavy":
+            with rados.WriteOpCtx() as op:
+                io.clear_omap(op)
+                io.operate_write_op(op, oid)
+        scrubbed()
+        eventually(lambda: not warned(), what="an end of the warning")
+    finally:
+        io.close()
+        for option in bounds:
+            cluster.ceph("tell", "osd.*", "config", "unset", option)
+        doors.mon("osd pool delete", pool=name, pool2=name, yes_i_really_really_mean_it=True)
+
+
 def test_crashes(doors, cluster, tmp_path):
     ident = "2026-01-02T03:04:05.678901Z_" + str(uuid.uuid4())
     stamp = __import__("datetime").datetime.now(__import__("datetime").timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

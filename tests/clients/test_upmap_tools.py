@@ -19,6 +19,7 @@ from conftest import ROOT, Cluster, eventually
 TOOLS = os.environ.get("SIPHON_UPMAP_TOOLS")
 BOTH = ["siphon", "stock"] if os.environ.get("SIPHON_TEST_DIFFERENTIAL") == "1" else ["siphon"]
 OSDS = 6
+MAP_CHANGED = "epoch changed during information gathering"
 
 pytestmark = [
     pytest.mark.skipif(not TOOLS, reason="SIPHON_UPMAP_TOOLS names a directory with the scripts"),
@@ -39,7 +40,14 @@ class Steered(Cluster):
                 shutil.copy(keyring, Path(etc) / "ceph.client.admin.keyring")
             program = f"{sys.executable} {TOOLS}/{name}" if name.endswith(".py") else f"{TOOLS}/{name}"
             line = f"mkdir -p /etc/ceph && mount --bind {etc} /etc/ceph && {program} {' '.join(args)} {pipe}"
-            out = subprocess.run(["unshare", "-m", "sh", "-c", line], capture_output=True, text=True, timeout=300)
+            run = lambda: subprocess.run(["unshare", "-m", "sh", "-c", line], capture_output=True, text=True, timeout=300)
+            out = run()
+            tries = 5
+            # placementoptimizer gives up if the map changes while it reads, and says that it may be tried again. A stock
+            # cluster changes its map for some time after its groups are clean.
+            while MAP_CHANGED in out.stderr and tries:
+                self.settled()
+                out, tries = run(), tries - 1
         assert "Traceback" not in out.stderr and out.returncode == 0, out.stdout + out.stderr
         return out.stdout
 
@@ -51,6 +59,16 @@ class Steered(Cluster):
 
     def states(self):
         return {s["name"] for s in self.ceph_json("pg", "stat")["pg_summary"]["num_pg_by_state"]}
+
+    def settled(self):
+        """Waits until the map stays the same for some time."""
+        seen = []
+
+        def same():
+            seen.append(self.ceph_json("osd", "dump")["epoch"])
+            return len(seen) > 15 and len(set(seen[-15:])) == 1
+
+        eventually(same, timeout=120, what="a map that stays")
 
     def clean(self):
         eventually(lambda: self.states() == {"active+clean"}, timeout=180, what="all groups to be clean")
