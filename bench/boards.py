@@ -2,6 +2,7 @@
 """Panels of Ceph's boards, drawn from a cluster's own metrics, as one SVG.
 
     bench/boards.py http://127.0.0.1:9283/ docs/images/boards.svg --seconds 60
+    bench/boards.py http://127.0.0.1:9283/ docs/images/boards-rbd.svg --board rbd --seconds 60
 
 Scrapes every second, and evaluates what the boards' queries ask for (`rate(x[10s])`, sums by a label,
 quotients of rates). A panel without a series is an error."""
@@ -96,6 +97,28 @@ def panels(run):
     ]
 
 
+def rbd_panels(run):
+    """Of the boards of block devices and of a pool."""
+    of = lambda name, by=None: run.rate(f"ceph_rbd_{name}", by)
+    mib = lambda series: {k: [(t, v / 2**20) for t, v in s] for k, s in series.items()}
+    # The boards divide nanoseconds by operations.
+    latency = lambda way, by=None: quotient(of(f"{way}_latency_sum", by), of(f"{way}_latency_count", by), 1e-6)
+    pool = lambda name, kind="plain": getattr(run, kind)(f"ceph_pool_{name}", "pool_id")
+    return [
+        ("Operations on images", "1/s", {**named(of("read_ops"), "reads"), **named(of("write_ops"), "writes")}),
+        ("Throughput of images", "MiB/s", mib({**named(of("read_bytes"), "read"), **named(of("write_bytes"), "written")})),
+        ("Mean latency", "ms", {**named(latency("read"), "reads"), **named(latency("write"), "writes")}),
+        ("Mean latency of writes by image", "ms", latency("write", "image")),
+        ("Writes by image", "1/s", of("write_ops", "image")),
+        ("Reads by image", "1/s", of("read_ops", "image")),
+        ("Stored in a pool", "MiB", mib(named(pool("stored"), "pool"))),
+        ("Operations on a pool", "1/s", {**named(pool("rd", "rate"), "reads of pool"), **named(pool("wr", "rate"), "writes of pool")}),
+    ]
+
+
+BOARDS = {"osds": panels, "rbd": rbd_panels}
+
+
 def draw(x, y, title, unit, series):
     if not any(series.values()):
         raise SystemExit(f"no series for the panel '{title}'")
@@ -123,6 +146,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("svg")
+    parser.add_argument("--board", choices=BOARDS, default="osds")
     parser.add_argument("--seconds", type=int, default=60)
     args = parser.parse_args()
     run = Run()
@@ -130,7 +154,7 @@ def main():
     while time.monotonic() < end:
         run.take(args.url)
         time.sleep(1)
-    shown = panels(run)
+    shown = BOARDS[args.board](run)
     rows = (len(shown) + 1) // 2
     body = "\n".join(draw(8 + n % 2 * (WIDTH + 8), 8 + n // 2 * (HEIGHT + 8), *p) for n, p in enumerate(shown))
     with open(args.svg, "w") as out:
