@@ -195,6 +195,90 @@ def test_tasks_flatten(rbd, tmp_path, version):
         assert out.read_bytes() == expected, name
 
 
+def migrating(rbd, *options):
+    """An image with a snapshot, a migration of it that is prepared, and what is to be read: by snapshot, and at last."""
+    old, new = pattern(9 << 20), pattern(3 << 20)[::-1]
+    rbd("create", "from", "--size", "20M", "--object-size", "4M")
+    rbd("import-diff", "--no-progress", "-", "from", data=diff((1 << 20, old)))
+    rbd("snap", "create", "--no-progress", "from@s")
+    rbd("import-diff", "--no-progress", "-", "from", data=diff((5 << 20, new)))
+    rbd("migration", "prepare", "from", "to", *options)
+    # A client writes to the destination before anything is copied.
+    rbd("import-diff", "--no-progress", "-", "to", data=diff((6 << 20, b"to"), (18 << 20, b"behind")))
+    blank = bytearray(20 << 20)
+    blank[1 << 20:10 << 20] = old
+    snapshot = bytes(blank)
+    blank[5 << 20:8 << 20] = new
+    blank[6 << 20:(6 << 20) + 2], blank[18 << 20:(18 << 20) + 6] = b"to", b"behind"
+    return {"@s": snapshot, "": bytes(blank)}
+
+
+def reads(rbd, name, expected, tmp_path):
+    for snap, data in expected.items():
+        out = tmp_path / f"{name}{snap}"
+        rbd("export", "--no-progress", name + snap, out)
+        assert out.read_bytes() == data, name + snap
+        out.unlink()
+
+
+@pytest.mark.parametrize("options", [(), ("--object-size", "16M", "--stripe-unit", "16M", "--stripe-count", "1", "--image-feature", "layering")], ids=["same", "larger"])
+def test_tasks_migrate(rbd, tmp_path, options):
+    expected = migrating(rbd, *options)
+    spec = f"{rbd.pool}/to"
+    ask = lambda *args: rbd.cluster.fails("ceph", "rbd", "task", "add", "migration", *args, errno=22)
+    rbd("create", "other", "--size", "4M")
+    assert f"Image {rbd.pool}/other is not migrating" in ask("execute", f"{rbd.pool}/other")
+    assert f"Image {rbd.pool}/none is not migrating" in ask("abort", f"{rbd.pool}/none")
+    assert f"Image {spec} has not completed migration" in ask("commit", spec)
+    image_id = rbd.json("info", "to")["id"]
+    task = add(rbd, "migration", "execute", spec)
+    assert task["message"] == f"Migrating image {rbd.pool}/from to {rbd.pool}/to"
+    assert task["refs"] == {"action": "migrate execute", "pool_name": rbd.pool, "pool_namespace": "", "image_name": "to", "image_id": image_id}
+    assert add(rbd, "migration", "execute", spec)["id"] == task["id"], "the same again is the same task"
+    until(lambda: not tasks(rbd))
+    assert rbd.json("status", "to")["migration"]["state"] == "executed"
+    assert add(rbd, "migration", "execute", spec)["id"] == task["id"], "nor is it done again"
+    reads(rbd, "to", expected, tmp_path)
+    task = add(rbd, "migration", "commit", spec)
+    assert (task["message"], task["refs"]["action"]) == (f"Committing image migration for {spec}", "migrate commit")
+    until(lambda: not tasks(rbd))
+    assert "migration" not in rbd.json("status", "to") and rbd.json("trash", "ls", "--all") == []
+    assert sorted(rbd.json("ls")) == ["other", "to"]
+    reads(rbd, "to", expected, tmp_path)
+    # Nothing of the source is left.
+    rbd("rm", "--no-progress", "other")
+    rbd("snap", "purge", "--no-progress", "to")
+    rbd("rm", "--no-progress", "to")
+    assert [o for o in objects(rbd) if o.startswith(("rbd_data", "rbd_header", "rbd_id", "rbd_object_map"))] == []
+
+
+@pytest.mark.parametrize("executed", [False, True], ids=["prepared", "executed"])
+def test_tasks_take_a_migration_back(rbd, tmp_path, executed):
+    expected = migrating(rbd, "--object-size", "1M", "--stripe-unit", "1M", "--stripe-count", "1")
+    spec = f"{rbd.pool}/to"
+    if executed:
+        add(rbd, "migration", "execute", spec)
+        until(lambda: not tasks(rbd))
+    with library(rbd.cluster, rbd.pool) as (client, io):
+        import rbd as librbd
+        with librbd.Image(io, "to"):
+            task = add(rbd, "migration", "abort", spec)
+            assert (task["message"], task["refs"]["action"]) == (f"Aborting image migration for {spec}", "migrate abort")
+            # As with stock, it waits for clients that have the image open.
+            until(lambda: [t for t in tasks(rbd) if "retry_message" in t])
+            rbd.cluster.ceph("rbd", "task", "cancel", task["id"])
+            assert tasks(rbd) == []
+    add(rbd, "migration", "abort", spec)
+    until(lambda: not tasks(rbd))
+    assert rbd.json("ls") == ["from"] and rbd.json("trash", "ls", "--all") == []
+    assert "migration" not in rbd.json("status", "from")
+    # What was written meanwhile is kept.
+    reads(rbd, "from", expected, tmp_path)
+    rbd("snap", "purge", "--no-progress", "from")
+    rbd("rm", "--no-progress", "from")
+    assert [o for o in objects(rbd) if o.startswith(("rbd_data", "rbd_header", "rbd_id", "rbd_object_map"))] == []
+
+
 def test_trash_purge_schedules(rbd):
     schedule = ("trash", "purge", "schedule")
     rbd(*schedule, "add", "--pool", rbd.pool, "1d", "14:00")

@@ -1,6 +1,6 @@
 //! Commands about block devices (Ceph: module `rbd_support`).
 
-use super::{Answer, Entry, Run, unsupported};
+use super::{Answer, Entry, Run};
 use crate::rbd::perf;
 use crate::rbd::schedule::{Interval, Level, StartTime};
 use crate::rbd::schedules::Kind;
@@ -39,8 +39,6 @@ const fn ask(
     Command { signature, help, module: "mgr", perm, flags: flags::MGR, handler: Run::Rbd(handler) }
 }
 
-const MIGRATION: &str = "tasks for migrations are not there; use 'rbd migration'";
-
 pub(super) const COMMANDS: &[Entry] = &[
     ask(
         "rbd perf image stats name=pool_spec,type=CephString,req=false name=sort_by,type=CephChoices,strings=write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency,req=false",
@@ -72,23 +70,23 @@ pub(super) const COMMANDS: &[Entry] = &[
         "w",
         |a| Box::pin(task_add(a, Action::TrashRemove)),
     ),
-    unsupported(
+    ask(
         "rbd task add migration execute name=image_spec,type=CephString",
         "Execute an image migration asynchronously in the background",
-        "mgr",
-        MIGRATION,
+        "w",
+        |a| Box::pin(task_add(a, Action::MigrateExecute)),
     ),
-    unsupported(
+    ask(
         "rbd task add migration commit name=image_spec,type=CephString",
         "Commit an executed migration asynchronously in the background",
-        "mgr",
-        MIGRATION,
+        "w",
+        |a| Box::pin(task_add(a, Action::MigrateCommit)),
     ),
-    unsupported(
+    ask(
         "rbd task add migration abort name=image_spec,type=CephString",
         "Abort a prepared migration asynchronously in the background",
-        "mgr",
-        MIGRATION,
+        "w",
+        |a| Box::pin(task_add(a, Action::MigrateAbort)),
     ),
     ask(
         "rbd task cancel name=task_id,type=CephString",

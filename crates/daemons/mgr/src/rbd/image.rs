@@ -58,8 +58,8 @@ const NOTIFY_FLATTEN: u32 = 6;
 /// Version of `NotifyMessage` there.
 pub(super) const NOTIFY_VERSION: u8 = 7;
 
-const DIRECTORY: &str = "rbd_directory";
-const TRASH: &str = "rbd_trash";
+pub(super) const DIRECTORY: &str = "rbd_directory";
+pub(super) const TRASH: &str = "rbd_trash";
 
 /// Why nothing, or not everything, was done.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -220,13 +220,13 @@ pub struct Image {
     pub(super) id: String,
     pub(super) header: String,
     pub(super) data: IoCtx,
-    prefix: String,
-    order: u8,
-    size: u64,
+    pub(super) prefix: String,
+    pub(super) order: u8,
+    pub(super) size: u64,
     pub(super) features: u64,
     pub(super) snaps: Vec<SnapId>,
     /// Whether objects hold consecutive ranges of the image.
-    plain: bool,
+    pub(super) plain: bool,
     parent: ParentImageSpec,
 }
 
@@ -304,11 +304,11 @@ impl Image {
         }
     }
 
-    fn object(&self, number: u64) -> String {
+    pub(super) fn object(&self, number: u64) -> String {
         format!("{}.{number:016x}", self.prefix)
     }
 
-    fn object_size(&self) -> u64 {
+    pub(super) fn object_size(&self) -> u64 {
         1 << self.order
     }
 
@@ -331,7 +331,7 @@ impl Image {
         Ok(!watchers.entries.is_empty())
     }
 
-    async fn refuse_if_open(&self) -> Result<()> {
+    pub(super) async fn refuse_if_open(&self) -> Result<()> {
         match self.is_open().await? {
             false => Ok(()),
             true => Err(ImageError::Later("the image is in use: it has watchers".into())),
@@ -522,17 +522,16 @@ impl Image {
 }
 
 /// An ancestor's data, up to where the image below can see it.
-struct Layer {
-    data: IoCtx,
-    prefix: String,
-    order: u8,
-    overlap: u64,
+pub(super) struct Layer {
+    pub(super) data: IoCtx,
+    pub(super) prefix: String,
+    pub(super) order: u8,
+    pub(super) overlap: u64,
 }
 
-/// The ancestors of an image, nearest first.
-async fn ancestors(image: &Image) -> Result<Vec<Layer>> {
+/// The ancestors of an image at a snapshot, nearest first.
+pub(super) async fn ancestors(image: &Image, mut snap: SnapId) -> Result<Vec<Layer>> {
     let mut layers = Vec::new();
-    let mut snap = SnapId::NOSNAP;
     let mut below: Option<Image> = None;
     loop {
         let current = below.as_ref().unwrap_or(image);
@@ -560,7 +559,7 @@ async fn ancestors(image: &Image) -> Result<Vec<Layer>> {
 
 /// Fills a range of the image below `layers` with what it sees of them; the rest stays as it is,
 /// zero.
-fn fill<'a>(
+pub(super) fn fill<'a>(
     layers: &'a [Layer],
     offset: u64,
     out: &'a mut [u8],
@@ -596,7 +595,11 @@ fn fill<'a>(
 }
 
 /// Runs `one` for the numbers below `count`, a few at a time.
-async fn for_each<F>(count: u64, progress: Progress<'_>, one: impl Fn(u64) -> F) -> Result<()>
+pub(super) async fn for_each<F>(
+    count: u64,
+    progress: Progress<'_>,
+    one: impl Fn(u64) -> F,
+) -> Result<()>
 where
     F: Future<Output = Result<()>> + 'static,
 {
@@ -639,7 +642,7 @@ pub async fn flatten(ctx: &IoCtx, id: &str, request: u64, progress: Progress<'_>
             "flattening is not supported for images with striping".into(),
         ));
     }
-    let layers = std::rc::Rc::new(ancestors(&image).await?);
+    let layers = std::rc::Rc::new(ancestors(&image, SnapId::NOSNAP).await?);
     let Some(overlap) = layers.first().map(|l| l.overlap) else {
         return Err(ImageError::Final("Image does not have a parent".into()));
     };
@@ -681,10 +684,17 @@ pub async fn flatten(ctx: &IoCtx, id: &str, request: u64, progress: Progress<'_>
     image.notify().await
 }
 
-/// Removes an image's data and header. Nothing to do if there is no header.
-async fn remove_data(ctx: &IoCtx, id: &str, progress: Progress<'_>) -> Result<()> {
+/// Removes an image's data and header; `also` are features that are no reason against. Nothing to
+/// do if there is no header.
+pub(super) async fn remove_data(
+    ctx: &IoCtx,
+    id: &str,
+    also: u64,
+    progress: Progress<'_>,
+) -> Result<()> {
     let Some(image) = Image::open(ctx, id).await? else { return Ok(()) };
-    image.refuse(features::JOURNALING | features::MIGRATING, "removing in the background")?;
+    let against = (features::JOURNALING | features::MIGRATING) & !also;
+    image.refuse(against, "removing in the background")?;
     if image.has_snapshots() {
         return Err(ImageError::Later("Image has snapshots".into()));
     }
@@ -718,7 +728,7 @@ pub async fn remove(ctx: &IoCtx, name: &str, id: &str, progress: Progress<'_>) -
     match id_of(ctx, name).await? {
         // The id object goes before the directory's row.
         None => {}
-        Some(found) if found == id => remove_data(ctx, id, progress).await?,
+        Some(found) if found == id => remove_data(ctx, id, 0, progress).await?,
         Some(_) => return Err(ImageError::Final("Image does not exist".into())),
     }
     or_absent(ctx.remove(&format!("rbd_id.{name}")).await)?;
@@ -740,7 +750,7 @@ pub async fn remove_from_trash(
     }
     set(ctx, TRASH, "trash_state_set", (id, TrashImageState::REMOVING, TrashImageState::NORMAL))
         .await?;
-    if let Err(e) = remove_data(ctx, id, progress).await {
+    if let Err(e) = remove_data(ctx, id, 0, progress).await {
         // What is left of it may be restored if nothing was removed; a second attempt sets the
         // state again.
         let _ = set(

@@ -8,6 +8,7 @@
 
 pub mod ceiling;
 pub mod image;
+mod migration;
 mod mirror;
 pub mod perf;
 pub mod schedule;
@@ -17,6 +18,7 @@ pub mod task;
 
 use bytes::Bytes;
 use client::{ClientError, IoCtx, OmapPage, Rados, wall_clock};
+use cls::rbd::types::MigrationState;
 use command::Refusal;
 use conf::Config;
 use image::ImageError;
@@ -267,6 +269,10 @@ impl RbdSupport {
                 refs.image_id = Some(spec.image.clone());
                 None
             }
+            Action::MigrateExecute | Action::MigrateCommit | Action::MigrateAbort => {
+                refs.image_name = Some(spec.image.clone());
+                return self.add_migration_task(&ctx, refs, spec).await;
+            }
             Action::Flatten | Action::Remove => {
                 refs.image_name = Some(spec.image.clone());
                 refs.image_id = image::id_of(&ctx, &spec.image).await.map_err(refusal)?;
@@ -287,7 +293,7 @@ impl RbdSupport {
                 })?;
                 format!("Removing image {spec} from trash")
             }
-            Action::Flatten | Action::Remove => {
+            _ => {
                 let Some(image) = found else {
                     if image::is_first_format(&ctx, &spec.image).await.map_err(refusal)? {
                         return Err(Refusal::unsupported(format!(
@@ -312,6 +318,51 @@ impl RbdSupport {
                 }
             }
         };
+        self.queue_task(&ctx, message, refs).await
+    }
+
+    async fn add_migration_task(
+        &self,
+        ctx: &IoCtx,
+        mut refs: Refs,
+        spec: &spec::ImageSpec,
+    ) -> Result<Bytes, Refusal> {
+        let ends = migration::ends(ctx, &spec.image).await.map_err(image_refusal)?;
+        refs.image_id = ends.as_ref().map(|e| e.id.clone());
+        if let Some(task) = self.tasks.borrow().find(&refs) {
+            return Ok(stored_text(task).into());
+        }
+        let Some(ends) = ends else {
+            return Err(Refusal::invalid(format!("Image {spec} is not migrating")));
+        };
+        let ready = matches!(ends.state, MigrationState::PREPARED | MigrationState::EXECUTING);
+        let message = match refs.action {
+            Action::MigrateExecute if !ready => {
+                return Err(Refusal::invalid(format!("Image {spec} is not in ready state")));
+            }
+            Action::MigrateExecute => {
+                let (source, destination) =
+                    (self.shown(&ends.source), self.shown(&ends.destination));
+                format!("Migrating image {source} to {destination}")
+            }
+            Action::MigrateCommit if ends.state != MigrationState::EXECUTED => {
+                return Err(Refusal::invalid(format!("Image {spec} has not completed migration")));
+            }
+            Action::MigrateCommit => format!("Committing image migration for {spec}"),
+            _ => format!("Aborting image migration for {spec}"),
+        };
+        self.queue_task(ctx, message, refs).await
+    }
+
+    /// An image as people write it.
+    fn shown(&self, (pool, namespace, name): &(PoolId, String, String)) -> String {
+        let pool = self.map().and_then(|m| m.pool_names.get(pool).cloned());
+        let pool = pool.unwrap_or_else(|| "<unknown>".into());
+        spec::ImageSpec { pool, namespace: namespace.clone(), image: name.clone() }.to_string()
+    }
+
+    /// Stores a task, and has it run. Its stored form is the answer.
+    async fn queue_task(&self, ctx: &IoCtx, message: String, refs: Refs) -> Result<Bytes, Refusal> {
         let id = uuid();
         let stored = self.tasks.borrow_mut().next(id, message, refs);
         let text = stored_text(&stored);
@@ -363,6 +414,9 @@ impl RbdSupport {
             Action::TrashRemove => {
                 image::remove_from_trash(&ctx, id, wall_clock(), &progress).await
             }
+            Action::MigrateExecute => migration::execute(&ctx, name, &progress).await,
+            Action::MigrateCommit => migration::commit(&ctx, name, &progress).await,
+            Action::MigrateAbort => migration::abort(&ctx, name, &progress).await,
         };
         match result {
             Ok(()) => End::Done,

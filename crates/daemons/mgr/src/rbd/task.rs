@@ -25,6 +25,15 @@ pub enum Action {
     /// Removes an image that is in the trash.
     #[serde(rename = "trash remove")]
     TrashRemove,
+    /// Copies the data of an image that is migrated.
+    #[serde(rename = "migrate execute")]
+    MigrateExecute,
+    /// Removes the source of an image that was migrated.
+    #[serde(rename = "migrate commit")]
+    MigrateCommit,
+    /// Takes a migration back.
+    #[serde(rename = "migrate abort")]
+    MigrateAbort,
 }
 
 /// The object of a task, as it is stored.
