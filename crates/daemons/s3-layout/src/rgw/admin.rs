@@ -1,9 +1,10 @@
 //! What administrators ask of a zone beside the [`Layout`](crate::Layout): records as they are, and
 //! lists of them.
 
+use super::Rgw;
 use super::cluster::decoded;
 use super::convert::text;
-use super::{Inner, Rgw};
+use super::inner::Inner;
 use crate::api::{Error, Result};
 use ::rgw::bucket::Pool;
 use bytes::Bytes;

@@ -1,9 +1,10 @@
 //! Buckets as records: what is known of one, its owner, its index.
 
 use super::admin::Admin;
-use super::bucket::BucketRef;
 use super::cluster::{Attrs, Write, decoded, encoded};
-use super::{Inner, convert};
+use super::convert;
+use super::handle::BucketRef;
+use super::inner::Inner;
 use crate::api::{BucketName, Error, List, Result};
 use ::rgw::acl::AccessPolicy;
 use ::rgw::bucket::{BucketInstance, EntryPoint, QuotaInfo, flag};

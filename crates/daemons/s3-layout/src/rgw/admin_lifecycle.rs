@@ -1,9 +1,9 @@
 //! How far lifecycle is, told from the marks of buckets' entries.
 
-use super::Inner;
 use super::admin::Admin;
 use super::backend::Io;
 use super::cluster::{decoded, encoded};
+use super::inner::Inner;
 use super::lifecycle_marks::{
     LIFECYCLE_LOCK, LIFECYCLE_LOCK_SECONDS, LIFECYCLE_SHARDS, Mark, bucket_of,
 };

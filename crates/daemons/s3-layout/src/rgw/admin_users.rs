@@ -1,9 +1,9 @@
 //! Users as records: found by any of their names, changed against the version that was read.
 
-use super::Inner;
 use super::admin::Admin;
 use super::cluster::{Attrs, Record, Write, decoded, encoded};
 use super::convert::{self, text};
+use super::inner::Inner;
 use crate::api::Result;
 use ::rgw::bucket::Pool;
 use ::rgw::key::User;

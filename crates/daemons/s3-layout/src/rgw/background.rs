@@ -1,10 +1,10 @@
 //! Work that no request waits for: the usage log, lifecycle, and caches that other gateways tell
 //! of changes.
 
-use super::Inner;
-use super::bucket::BucketRef;
 use super::cluster::{decoded, encoded};
 use super::convert;
+use super::handle::BucketRef;
+use super::inner::Inner;
 use super::lifecycle_marks::{
     LIFECYCLE_LOCK, LIFECYCLE_LOCK_SECONDS, LIFECYCLE_SHARDS, Mark, bucket_of,
 };
@@ -37,9 +37,6 @@ const HOUR_SECONDS: u64 = 3600;
 const USAGE_MAX: usize = 10_000;
 /// How long it takes until a watch that failed is tried again.
 const WATCH_PAUSE: Duration = Duration::from_secs(5);
-
-/// Counters by owner, payer, bucket and hour.
-pub(super) type UsageMap = BTreeMap<(UserKey, UserKey, String, u64), UsageLogEntry>;
 
 /// What a round of lifecycle did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

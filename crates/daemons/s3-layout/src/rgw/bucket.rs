@@ -3,10 +3,11 @@
 use super::backend::Io;
 use super::cluster::{Attrs, Write, decoded, encoded, nanoseconds};
 use super::convert::{self, text};
-use super::{Cached, Inner};
+use super::handle::{BucketRef, Handle, handle};
+use super::inner::{Cached, Inner};
 use crate::api::{
-    Bucket, BucketChange, BucketEntry, BucketName, BucketPage, BucketStats, Error, NewBucket,
-    Result, User, UserChange, UserId,
+    BucketChange, BucketEntry, BucketName, BucketPage, BucketStats, Error, NewBucket, Result, User,
+    UserChange, UserId,
 };
 use ::rgw::bucket::{BucketInstance, BucketKey, BucketLayout, EntryPoint, Placement, flag};
 use ::rgw::entry::ObjCategory;
@@ -19,75 +20,11 @@ use cls::version::ObjVersion;
 use denc::{Encode, Features, Reader};
 use s3::xml::config::Versioning;
 use s3::{ErrorCode, S3Error};
-use std::cell::RefCell;
-use std::ops::Deref;
 use std::rc::Rc;
 use types::Errno;
 
 /// Buckets that are asked for at a time.
 const LIST_MAX: usize = 1000;
-
-/// What is known of a bucket.
-pub struct Handle {
-    pub(super) info: Bucket,
-    pub(super) instance: BucketInstance,
-    /// Id, shards and number of its index; resharding changes them.
-    pub(super) index: RefCell<(Bytes, u32, u64)>,
-}
-
-impl Handle {
-    /// Its owner was suspended.
-    pub(super) fn is_closed(&self) -> bool {
-        self.instance.has(flag::SUSPENDED)
-    }
-
-    pub(super) fn versions_enabled(&self) -> bool {
-        self.info.versioning == Some(Versioning::Enabled)
-    }
-}
-
-/// A bucket that was looked up.
-#[derive(Clone)]
-pub struct BucketRef(Rc<Handle>);
-
-impl AsRef<Bucket> for BucketRef {
-    fn as_ref(&self) -> &Bucket {
-        &self.0.info
-    }
-}
-
-impl Deref for BucketRef {
-    type Target = Handle;
-    fn deref(&self) -> &Handle {
-        &self.0
-    }
-}
-
-fn handle(instance: BucketInstance, attrs: &Attrs) -> Result<BucketRef> {
-    let versioning = match (instance.has(flag::VERSIONED), instance.has(flag::VERSIONS_SUSPENDED)) {
-        (false, _) => None,
-        (true, false) => Some(Versioning::Enabled),
-        (true, true) => Some(Versioning::Suspended),
-    };
-    let info = Bucket {
-        name: BucketName {
-            tenant: text(&instance.bucket.tenant),
-            name: text(&instance.bucket.name),
-        },
-        id: text(&instance.bucket.marker),
-        owner: convert::user_id(&instance.owner),
-        created: nanoseconds(instance.creation_time),
-        versioning,
-        object_lock: instance.has(flag::OBJ_LOCK_ENABLED),
-        quota: convert::quota_value(&instance.quota),
-        location: String::new(),
-        settings: convert::settings(attrs)?,
-    };
-    let layout = &instance.layout.current_index;
-    let id = instance.bucket.bucket_id.clone();
-    let index = RefCell::new((id, layout.layout.normal.num_shards, layout.generation));
-    Ok(BucketRef(Rc::new(Handle { info, instance, index })))
-}
 
 fn no_bucket(name: &BucketName) -> Error {
     S3Error::from(ErrorCode::NoSuchBucket).with("BucketName", name.name.clone()).into()

@@ -5,6 +5,7 @@ use crate::api::{AccessKey, Error, Quota, Result, Settings, User, UserId};
 use ::rgw::acl::{AccessPolicy, AclGrant, AclOwner, grantee, group, perm};
 use ::rgw::bucket::QuotaInfo;
 use ::rgw::key;
+use ::rgw::names;
 use ::rgw::settings as record;
 use ::rgw::user::UserInfo;
 use bytes::Bytes;
@@ -487,6 +488,11 @@ pub(super) fn user_value(info: &UserInfo) -> User {
         bucket_quota: quota_value(&info.bucket_quota),
         user_quota: quota_value(&info.user_quota),
     }
+}
+
+/// A version's id as clients see it.
+pub(super) fn shown_version(instance: &[u8]) -> String {
+    if instance.is_empty() { text(names::NULL_VERSION) } else { text(instance) }
 }
 
 #[cfg(test)]

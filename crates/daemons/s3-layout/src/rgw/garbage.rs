@@ -1,10 +1,10 @@
 //! Garbage: data of objects that are gone waits in queues, for readers that are still at it, and
 //! is removed later.
 
-use super::Inner;
 use super::backend::Io;
-use super::bucket::Handle;
 use super::cluster::{call, decoded, encoded, random_text, submit};
+use super::handle::Handle;
+use super::inner::Inner;
 use crate::api::{Error, Result};
 use ::rgw::bucket::Pool;
 use ::rgw::gc::{GcListOp, GcListRet, GcObjInfo, GcRemoveOp, GcSetEntryOp, ObjChain, RawObj};

@@ -1,10 +1,11 @@
 //! Heads of objects: how they are read, written over one another and removed.
 
 use super::backend::Io;
-use super::bucket::Handle;
 use super::cluster::{Attrs, call, decoded, encoded, submit};
 use super::convert::{self, attr_text};
-use super::{Inner, notes::Notes};
+use super::handle::Handle;
+use super::inner::Inner;
+use super::notes::Notes;
 use crate::api::{Error, Result};
 use ::rgw::bucket::Pool;
 use ::rgw::entry::{EntryMeta, EntryVer, ModifyOp, ObjCategory};
@@ -438,4 +439,9 @@ pub(super) fn bookkeeping(op: Operation) -> Operation {
     let pg = ObjStorePgVerOp { attr: Bytes::from_static(convert::PG_VER) };
     // The zone's number among several; there is one.
     call(op, "rgw", "obj_store_pg_ver", &pg, true).set_xattr(convert::SOURCE_ZONE, &[0; 4])
+}
+
+/// A change of versions is under way, or was left.
+pub(super) fn has_pending(head: &Head) -> bool {
+    head.attrs.keys().any(|attr| attr.starts_with(convert::OLH_PENDING))
 }

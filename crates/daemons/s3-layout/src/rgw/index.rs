@@ -2,10 +2,11 @@
 //! with their objects.
 
 use super::backend::Io;
-use super::bucket::Handle;
 use super::cluster::{call, decoded, encoded, submit};
 use super::convert::text;
-use super::{Inner, heads};
+use super::handle::Handle;
+use super::heads;
+use super::inner::Inner;
 use crate::api::{Error, Result};
 use ::rgw::bi::{BiEntry, BiGetOp, BiListOp, BiListRet, BiRow, BiType};
 use ::rgw::entry::{DirEntry, EntryMeta, EntryVer, ModifyOp, flag};

@@ -1,11 +1,11 @@
 //! Lists of objects, versions and uploads.
 
-use super::Inner;
-use super::bucket::Handle;
 use super::cluster::nanoseconds;
+use super::convert::shown_version;
 use super::convert::text;
+use super::handle::Handle;
 use super::index::{Query, behind};
-use super::objects::shown_version;
+use super::inner::Inner;
 use crate::api::{Entry, List, Listing, PendingUpload, Result, UploadPage, Uploads, UserId};
 use ::rgw::entry::{DirEntry, flag};
 use ::rgw::key::ObjKey;

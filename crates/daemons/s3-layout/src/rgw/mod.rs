@@ -24,8 +24,10 @@ mod bucket;
 mod cluster;
 mod convert;
 mod garbage;
+mod handle;
 mod heads;
 mod index;
+mod inner;
 mod lifecycle_marks;
 mod lists;
 mod notes;
@@ -42,8 +44,9 @@ pub use admin_usage::UsageQuery;
 pub use admin_users::{Account, Alias, Stored};
 pub use backend::Backend;
 pub use background::Expired;
-pub use bucket::BucketRef;
 pub use garbage::Reclaimed;
+pub use handle::BucketRef;
+pub use inner::Options;
 pub use objects::ObjectRef;
 pub use readers::Reader;
 
@@ -52,201 +55,17 @@ use crate::api::{
     Listing, NewBucket, NewObject, NewUpload, ObjectChange, Part, PartPage, PartSpan,
     PendingUpload, Result, Upload, UploadPage, Uploads, Usage, User, UserChange, UserId, Written,
 };
-use ::rgw::bucket::{Placement, Pool};
-use ::rgw::cache::CacheNotify;
-use ::rgw::zone::{self, NameToId, PlacementPools, ZoneGroup, ZoneParams};
+use ::rgw::bucket::Pool;
+use ::rgw::zone::{self, NameToId, ZoneGroup, ZoneParams};
 use bytes::Bytes;
-use cluster::{Attrs, Cluster, Write, decoded, encoded, random_text};
+use cluster::{Attrs, Cluster, Write, decoded, encoded};
+use inner::Inner;
 use s3::ErrorCode;
 use s3::condition::Conditions;
 use s3::range::Span;
 use s3::xml::multi::CompletePart;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-/// Bytes of a head and of a stripe (Ceph: `rgw_max_chunk_size`, `rgw_obj_stripe_size`).
-const MIB4: u64 = 4 << 20;
-/// Most users, keys or buckets that are cached.
-const CACHE_MAX: usize = 10_000;
-
-/// What can be chosen.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The zone's name.
-    pub zone: String,
-    /// The zonegroup's name.
-    pub zonegroup: String,
-    /// Objects with queues of garbage (Ceph: `rgw_gc_max_objs`). The same for all gateways.
-    pub gc_queues: u32,
-    /// How long garbage waits (Ceph: `rgw_gc_obj_min_wait`).
-    pub gc_wait_seconds: u32,
-    /// How long notes of a change that are not renewed are those of a gateway at work. The same for
-    /// all gateways.
-    pub note_seconds: u32,
-    /// How long what other gateways changed may stay unnoticed if a notification is lost (Ceph:
-    /// `rgw_cache_expiry_interval`).
-    pub cache_expiry: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            zone: zone::DEFAULT_NAME.into(),
-            zonegroup: zone::DEFAULT_NAME.into(),
-            gc_queues: 32,
-            gc_wait_seconds: 2 * 3600,
-            note_seconds: 24 * 3600,
-            cache_expiry: Duration::from_secs(900),
-        }
-    }
-}
-
-struct Cached<T> {
-    value: T,
-    since: Instant,
-}
-
-impl<T> Cached<T> {
-    fn new(value: T) -> Self {
-        Cached { value, since: Instant::now() }
-    }
-}
-
-#[derive(Default)]
-struct Cache {
-    /// Notifications of changes arrive.
-    enabled: bool,
-    /// Counts what was forgotten: what was read before is not kept.
-    generation: u64,
-    buckets: HashMap<BucketName, Cached<BucketRef>>,
-    users: HashMap<UserId, Cached<Rc<User>>>,
-    keys: HashMap<String, Cached<UserId>>,
-}
-
-impl Cache {
-    fn enable(&mut self, on: bool) {
-        self.enabled = on;
-        self.clear();
-    }
-
-    fn clear(&mut self) {
-        self.generation += 1;
-        self.buckets.clear();
-        self.users.clear();
-        self.keys.clear();
-    }
-}
-
-fn fresh<K: Eq + Hash, T: Clone>(
-    map: &HashMap<K, Cached<T>>,
-    key: &K,
-    expiry: Duration,
-) -> Option<T> {
-    map.get(key).filter(|c| c.since.elapsed() < expiry).map(|c| c.value.clone())
-}
-
-struct Inner {
-    cluster: Cluster,
-    options: Options,
-    zone: ZoneParams,
-    group: ZoneGroup,
-    /// Shards of new indexes.
-    index_shards: u32,
-    /// Changes of indexes are logged, for other zones.
-    log_data: bool,
-    next: Cell<u64>,
-    cache: RefCell<Cache>,
-    usage: RefCell<background::UsageMap>,
-    watches: RefCell<Vec<client::Watch>>,
-    closed: Cell<bool>,
-}
-
-impl Inner {
-    fn placement(&self, name: &[u8]) -> Result<&PlacementPools> {
-        self.zone.placement_pools.get(name).ok_or_else(|| {
-            Error::Internal(format!("the zone has no placement target {}", name.escape_ascii()))
-        })
-    }
-
-    fn data_pool(&self, placement: &Placement) -> Result<&Pool> {
-        self.placement(&placement.name)?.data_pool(placement.class()).ok_or_else(|| {
-            Error::Internal(format!(
-                "the placement target {} has no storage class {}",
-                placement.name.escape_ascii(),
-                placement.class().escape_ascii()
-            ))
-        })
-    }
-
-    fn count(&self) -> u64 {
-        self.next.set(self.next.get() + 1);
-        self.next.get()
-    }
-
-    fn instance(&self) -> u64 {
-        self.cluster.instance()
-    }
-
-    /// Ids of buckets tell zone, gateway and number, as RGW's do.
-    fn new_bucket_id(&self) -> String {
-        format!("{}.{}.{}", self.zone.meta.id, self.instance(), self.count())
-    }
-
-    /// A tag that no other change has.
-    fn new_tag(&self) -> Bytes {
-        let random = random_text(16);
-        format!("{}.{}.{}-{random}", self.zone.meta.id, self.instance(), self.count()).into()
-    }
-
-    fn cached_bucket(&self, name: &BucketName) -> Option<BucketRef> {
-        fresh(&self.cache.borrow().buckets, name, self.options.cache_expiry)
-    }
-
-    fn cached_user(&self, id: &UserId) -> Option<Rc<User>> {
-        fresh(&self.cache.borrow().users, id, self.options.cache_expiry)
-    }
-
-    fn cached_key(&self, key: &str) -> Option<UserId> {
-        fresh(&self.cache.borrow().keys, &key.to_owned(), self.options.cache_expiry)
-    }
-
-    fn forget_bucket(&self, name: &BucketName) {
-        let mut cache = self.cache.borrow_mut();
-        cache.generation += 1;
-        cache.buckets.remove(name);
-    }
-
-    fn forget_user(&self, id: &UserId) {
-        let mut cache = self.cache.borrow_mut();
-        cache.generation += 1;
-        cache.users.remove(id);
-    }
-
-    /// Forgets what a notification says is no longer as it was; everything if it cannot be read.
-    fn forget(&self, what: Option<CacheNotify>) {
-        let mut cache = self.cache.borrow_mut();
-        cache.generation += 1;
-        let full = |n: usize| n > CACHE_MAX;
-        let Some(what) = what else { return cache.clear() };
-        let name = convert::text(&what.object.oid);
-        if what.object.pool == self.zone.domain_root {
-            let name = name.strip_prefix(".bucket.meta.").unwrap_or(&name);
-            // Names of entry points and of instances: `TENANT/NAME`, `[TENANT:]NAME:ID`.
-            let fields: Vec<&str> = name.split(['/', ':']).collect();
-            cache.buckets.retain(|b, _| !fields.contains(&b.name.as_str()));
-        } else if what.object.pool == self.zone.user_uid_pool {
-            cache.users.remove(&UserId::parse(&name));
-        } else if what.object.pool == self.zone.user_keys_pool {
-            cache.keys.remove(&name);
-        }
-        if full(cache.buckets.len()) || full(cache.users.len()) || full(cache.keys.len()) {
-            cache.clear();
-        }
-    }
-}
 
 /// RGW's layout. Cheap to clone; lives on one thread, within a `LocalSet`.
 #[derive(Clone)]

@@ -13,12 +13,12 @@
 //! that is only slow finds out before it goes on. Notes of parts stand with their upload, and are
 //! settled when that is completed or given up.
 
-use super::Inner;
 use super::backend::Io;
-use super::bucket::{BucketRef, Handle};
 use super::cluster::{Attrs, decoded, encoded, random_text, submit};
 use super::convert::{self, text};
+use super::handle::{BucketRef, Handle};
 use super::heads::{Head, LOG_VERSIONED, entry_meta};
+use super::inner::Inner;
 use crate::api::{BucketName, Error, List, Result};
 use ::rgw::bucket::Pool;
 use ::rgw::entry::{DirEntry, EntryVer, ModifyOp, flag};

@@ -1,12 +1,11 @@
 //! Objects, and what changes them.
 
-use super::bucket::{BucketRef, Handle};
 use super::cluster::{Attrs, nanoseconds, random_text, submit};
-use super::convert::{self, attr_text, text};
-use super::heads::{Head, HeadWrite, LOG_VERSIONED, RACES_MAX, entry_meta, raced};
+use super::convert::{self, attr_text, shown_version};
+use super::handle::{BucketRef, Handle};
+use super::heads::{Head, HeadWrite, LOG_VERSIONED, RACES_MAX, entry_meta, has_pending, raced};
+use super::inner::{Inner, MIB4};
 use super::notes::Note;
-use super::versions::has_pending;
-use super::{Inner, MIB4};
 use crate::api::{
     Deleted, Error, NewObject, Object, ObjectChange, PartSpan, Result, Upload, Written,
 };
@@ -509,9 +508,4 @@ impl Inner {
             })
             .collect()
     }
-}
-
-/// A version's id as clients see it.
-pub(super) fn shown_version(instance: &[u8]) -> String {
-    if instance.is_empty() { text(names::NULL_VERSION) } else { text(instance) }
 }

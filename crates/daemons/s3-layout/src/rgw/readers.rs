@@ -1,11 +1,11 @@
 //! Data of objects, as it is read.
 
 use super::backend::Io;
-use super::bucket::BucketRef;
 use super::cluster::submit;
 use super::convert::{self, text};
+use super::handle::BucketRef;
+use super::inner::{Inner, MIB4};
 use super::objects::ObjectRef;
-use super::{Inner, MIB4};
 use crate::api::{Error, Result, Source};
 use ::rgw::manifest::{Manifest, Place};
 use ::rgw::names::ObjName;

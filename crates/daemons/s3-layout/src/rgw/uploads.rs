@@ -1,11 +1,11 @@
 //! Uploads in parts. An object in the namespace `multipart` stands for an upload: it has the
 //! attributes of the object to be, and a map of the parts.
 
-use super::Inner;
-use super::bucket::{BucketRef, Handle};
 use super::cluster::{Attrs, decoded, encoded, nanoseconds, random_text, submit};
 use super::convert::{self, attr_text, text};
+use super::handle::{BucketRef, Handle};
 use super::heads::{Head, HeadWrite, LOG_VERSIONED, bookkeeping};
+use super::inner::Inner;
 use super::notes::{Note, Notes, ON_UPLOAD, carries};
 use super::objects::Finish;
 use super::writers::{Journal, Writer};
@@ -28,7 +28,7 @@ use s3::{ErrorCode, S3Error, etag};
 use std::collections::{BTreeMap, BTreeSet};
 use types::Errno;
 
-use super::MIB4;
+use super::inner::MIB4;
 
 /// All parts but the last have at least so many bytes (Ceph: `rgw_multipart_min_part_size`).
 const PART_BYTES_MIN: u64 = 5 << 20;

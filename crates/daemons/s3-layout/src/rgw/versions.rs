@@ -8,13 +8,12 @@
 //! The index decides which version is current. A change with conditions is made only if the row
 //! that says so is as it was before the current version was judged (decision 0039).
 
-use super::Inner;
-use super::bucket::{BucketRef, Handle};
 use super::cluster::{call, decoded, encoded, random_lower, submit};
-use super::convert;
-use super::heads::{Head, LOG_VERSIONED, RACES_MAX, raced};
+use super::convert::{self, shown_version};
+use super::handle::{BucketRef, Handle};
+use super::heads::{Head, LOG_VERSIONED, RACES_MAX, has_pending, raced};
 use super::index::{GUARDS, failed};
-use super::objects::shown_version;
+use super::inner::Inner;
 use crate::api::{Error, Result};
 use ::rgw::bi::{BiGetOp, BiRow, BiType};
 use ::rgw::entry::EntryMeta;
@@ -568,9 +567,4 @@ impl Inner {
         }
         Err(raced(conditions))
     }
-}
-
-/// A change of versions is under way, or was left.
-pub(super) fn has_pending(head: &Head) -> bool {
-    head.attrs.keys().any(|attr| attr.starts_with(convert::OLH_PENDING))
 }

@@ -1,10 +1,10 @@
 //! Data behind heads, as it is written.
 
 use super::backend::Io;
-use super::bucket::Handle;
 use super::cluster::random_text;
+use super::handle::Handle;
+use super::inner::{Inner, MIB4};
 use super::notes::{Note, Notes};
-use super::{Inner, MIB4};
 use crate::api::{Error, Result, Source};
 use ::rgw::gc::RawObj;
 use ::rgw::key::ObjKey;
