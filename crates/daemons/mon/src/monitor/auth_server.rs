@@ -1,7 +1,8 @@
 //! Renewal of tickets and rotating keys, inside sessions.
 
+use super::Inner;
+use super::clock::now;
 use super::session::Session;
-use super::{Inner, now};
 use auth::Context;
 use messages::AuthReply;
 

@@ -1,45 +1,18 @@
 //! Commands of a session: the way from the message to the table and back.
 
+use super::Inner;
 use super::admin::is_slow;
+use super::asked::Asked;
+use super::clock::now;
 use super::session::Session;
-use super::{Inner, now};
 use crate::command::{Args, Refusal, Reply, Shape, flags};
 use crate::commands::{self, Answer, Caller, Env, Read, Run, Write};
 use crate::state::{Change, Execution, Known, Pending, RequestId, RequestKind};
 use bytes::Bytes;
-use messages::{CommandReply, MonCommandAck, Payload};
 use std::rc::Rc;
 use types::errno::Errno;
 use types::log::LogPriority;
 use types::{Epoch, features};
-
-/// The receiver of the answer, the kind of message, and its shape.
-pub(super) enum Asked {
-    Mon(messages::MonCommand, super::ops::Op, Shape),
-    Tell,
-}
-
-impl Asked {
-    pub(super) fn reply(self, answer: Answer, session: &Session, tid: u64) {
-        let shape = match &self {
-            Asked::Mon(_, _, shape) => shape.clone(),
-            Asked::Tell => Shape::AsIs,
-        };
-        let (result, status, output) = match answer.map(|reply| shape.apply(reply)) {
-            Ok(Reply { status, data }) => (0, status, data),
-            Err(Refusal { errno, message, data }) => (-errno.0, message, data),
-        };
-        let f = session.conn.features();
-        let mut m = match self {
-            Asked::Mon(m, ..) => {
-                MonCommandAck { paxos: m.paxos, result, status, cmd: m.cmd, output }.encode(f)
-            }
-            Asked::Tell => CommandReply { result, status, output }.encode(f),
-        };
-        m.tid = tid;
-        session.conn.send(m);
-    }
-}
 
 /// A command as logs show it. What operators keep under `config-key` may be secret; promises to
 /// tenants are not, and their author should be seen.

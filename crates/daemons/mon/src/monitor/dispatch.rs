@@ -1,7 +1,8 @@
 //! What arrives, by kind.
 
+use super::clock::now;
 use super::session::{Link, Session, Subscription};
-use super::{Inner, log_watch, now};
+use super::{Inner, log_watch};
 use crate::osd_state::OsdMapExt;
 use crate::state::Change;
 use messages::{AnyMessage, LogAck, MonGetVersionReply, MonMapMsg, Payload, Ping, StatfsReply};
@@ -13,6 +14,23 @@ use types::EntityType;
 const LOG_LINES_MAX: usize = 1000;
 
 impl Inner {
+    /// Starts the session of an authenticated peer. False if it may not have one.
+    pub(super) fn open_session(&self, conn: &Rc<Connection>) -> bool {
+        let Some(name) = conn.auth_name() else { return false };
+        match Session::new(Link::Direct(conn.clone()), name, conn.auth_caps()) {
+            Some(session) => {
+                self.sessions.borrow_mut().insert(conn.id(), Rc::new(session));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The session of a connection.
+    pub(super) fn session(&self, conn: &Rc<Connection>) -> Option<Rc<Session>> {
+        self.sessions.borrow().get(&conn.id()).cloned()
+    }
+
     pub(super) fn dispatch(&self, conn: &Rc<Connection>, message: msgr::Message) {
         let Some(session) = self.session(conn) else { return };
         let tid = message.tid;

@@ -5,8 +5,9 @@
 //! because 0 is the request of a subscriber that has seen nothing yet. It gets what the newest
 //! version brought, and all that comes after it.
 
+use super::Inner;
+use super::clock::now;
 use super::session::{Session, Subscription};
-use super::{Inner, now};
 use crate::state::{CentralLog, ClusterState};
 use messages::{Log, Paxos};
 use types::log::LogPriority;

@@ -1,37 +1,17 @@
 //! What metadata servers (MDS) tell: that they live, and what they ask for.
 
 use super::Inner;
-use super::mgr_messages::BeaconWatch;
 use super::session::Session;
 use crate::commands::pool;
 use crate::mds_map::{self, Reply};
 use crate::state::ClusterState;
 use denc::{Encode, Features};
-use messages::{MdsBeacon, MdsHealth, MdsLoadTargets, MdsMapMsg, Paxos, RemoveSnaps};
+use messages::{MdsBeacon, MdsLoadTargets, MdsMapMsg, Paxos, RemoveSnaps};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use types::fsmap::MdsMap;
 use types::{EntityType, PoolId, SnapId};
-
-/// Metadata servers as the leader knows them. A new leader learns all of it from their beacons.
-#[derive(Default)]
-pub(crate) struct MdsWatch {
-    beacons: BeaconWatch,
-    /// What each complains of, by global id.
-    health: BTreeMap<u64, MdsHealth>,
-}
-
-impl MdsWatch {
-    /// What metadata servers complain of, by daemon name.
-    pub fn complaints(&self, state: &ClusterState) -> Vec<(String, MdsHealth)> {
-        let named = |(gid, health): (&u64, &MdsHealth)| {
-            let name = state.fs.daemon(*gid)?.name.clone();
-            (!health.metrics.is_empty()).then(|| (name, health.clone()))
-        };
-        self.health.iter().filter_map(named).collect()
-    }
-}
 
 /// The map of a metadata server that holds no rank: without a file system, with itself if it
 /// waits.

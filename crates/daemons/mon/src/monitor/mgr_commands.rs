@@ -6,12 +6,11 @@
 //! because the first copy may not have arrived. The manager may thus execute it twice, as with
 //! stock monitors.
 
-use super::commands::Asked;
+use super::asked::{Asked, Open, Way};
 use super::session::{Link, Session};
 use crate::command::{Refusal, Reply};
 use bytes::Bytes;
 use messages::{MgrCommand, MgrCommandReply};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::errno::Errno;
 
@@ -20,53 +19,6 @@ use types::errno::Errno;
 const WAITING_BYTES_MAX: usize = 30 << 20;
 /// Commands that may wait for the manager.
 const WAITING_MAX: usize = 10_000;
-
-/// The session of the active manager, as its digests name it.
-struct Way {
-    gid: u64,
-    session: u64,
-    link: Link,
-}
-
-/// A command that the manager has not answered.
-struct Open {
-    asked: Asked,
-    session: Rc<Session>,
-    /// The client's number of it.
-    tid: u64,
-    cmd: Vec<String>,
-    input: Bytes,
-}
-
-impl Open {
-    fn bytes(&self) -> usize {
-        self.cmd.iter().map(String::len).sum::<usize>() + self.input.len()
-    }
-}
-
-/// The commands that the leader has handed to the manager.
-#[derive(Default)]
-pub(crate) struct MgrCommands {
-    way: Option<Way>,
-    /// By the number under which the manager knows them.
-    open: BTreeMap<u64, Open>,
-    last: u64,
-    bytes: usize,
-}
-
-impl MgrCommands {
-    fn remove(&mut self, tid: u64) -> Option<Open> {
-        let open = self.open.remove(&tid)?;
-        self.bytes -= open.bytes();
-        Some(open)
-    }
-
-    /// Forgets the commands of clients that are gone.
-    fn tidy(&mut self) {
-        self.open.retain(|_, o| !o.session.conn.is_down());
-        self.bytes = self.open.values().map(Open::bytes).sum();
-    }
-}
 
 impl super::Inner {
     /// Hands a command to the manager. The answer goes out when the manager has given it.

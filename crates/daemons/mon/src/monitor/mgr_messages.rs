@@ -1,56 +1,16 @@
 //! What the manager tells: that it lives, and what it knows.
 
+use super::Inner;
+use super::clock::now;
 use super::session::Session;
-use super::{Inner, now};
 use crate::mgr_map;
 use crate::state::{Change, Pending};
 use denc::Decode;
 use messages::{MgrBeacon, MgrDigest};
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use types::log::LogPriority;
 use types::{EntityType, IntervalSet, ServiceMap};
-
-/// When daemons that send beacons (managers, metadata servers) were heard of; the leader's alone.
-#[derive(Default)]
-pub(crate) struct BeaconWatch {
-    heard: BTreeMap<u64, Instant>,
-    looked: Option<Instant>,
-}
-
-impl BeaconWatch {
-    pub(super) fn heard(&mut self, gid: u64) {
-        self.heard.insert(gid, Instant::now());
-    }
-
-    /// How long ago the last beacon of any daemon came.
-    pub(super) fn latest(&self, now: Instant) -> Option<Duration> {
-        self.heard.values().max().map(|t| now.saturating_duration_since(*t))
-    }
-
-    /// Looks around at `now`: the managers of `known` that have been silent for longer than
-    /// `grace`. One that was never heard of is so from now on. If the last look is longer ago than
-    /// `away_after`, it was this monitor that did not hear.
-    pub(super) fn silent(
-        &mut self,
-        known: &[u64],
-        now: Instant,
-        grace: Duration,
-        away_after: Duration,
-    ) -> BTreeSet<u64> {
-        let away = self.looked.replace(now).is_some_and(|t| now.duration_since(t) > away_after);
-        if away {
-            self.heard.clear();
-        }
-        self.heard.retain(|gid, _| known.contains(gid));
-        known
-            .iter()
-            .copied()
-            .filter(|g| now.saturating_duration_since(*self.heard.entry(*g).or_insert(now)) > grace)
-            .collect()
-    }
-}
 
 impl Inner {
     /// Whether a session is that manager's.
@@ -245,33 +205,5 @@ impl Inner {
         if !waiting.is_empty() {
             super::osd_messages::note_created(p, waiting);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_silent_is_told_from_a_monitor_that_did_not_hear() {
-        let (mut w, start) = (BeaconWatch::default(), Instant::now());
-        let at = |s| start + Duration::from_secs(s);
-        let mut silent = |s, heard: &[u64]| {
-            for gid in heard {
-                w.heard.insert(*gid, at(s));
-            }
-            w.silent(&[1, 2], at(s), Duration::from_secs(30), Duration::from_secs(28))
-                .into_iter()
-                .collect::<Vec<_>>()
-        };
-        // A manager that was never heard of has the whole grace.
-        for s in (0..=30).step_by(5) {
-            assert_eq!(silent(s, &[1]), [0u64; 0], "{s}");
-        }
-        assert_eq!(silent(35, &[1]), [2]);
-        // A monitor that hung blames no manager.
-        assert_eq!(silent(100, &[]), [0u64; 0]);
-        assert_eq!(silent(125, &[]), [0u64; 0]);
-        assert_eq!(silent(131, &[]), [1, 2]);
     }
 }

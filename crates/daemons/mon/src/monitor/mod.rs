@@ -7,9 +7,14 @@
 //! ([`proposer`]), and the answer waits for the batch's commit.
 
 mod admin;
+mod asked;
 mod auth_server;
+mod beacons;
 mod clean;
+mod clock;
+mod clocks;
 mod commands;
+mod commits;
 mod dispatch;
 mod force_create;
 mod log_watch;
@@ -19,6 +24,8 @@ mod mgr_messages;
 mod ops;
 mod osd_messages;
 mod osd_watch;
+mod part;
+mod passed_on;
 mod peers;
 mod pool_ops;
 mod proposer;
@@ -28,21 +35,27 @@ mod session;
 mod tick;
 mod timecheck;
 
-pub use proposer::NotCommitted;
+pub use commits::NotCommitted;
 
 use crate::commands::{ClockSkew, MonStatus, SessionInfo, Stats};
 use crate::mkfs::Layout;
 use crate::replica::{OpenError, Replica};
 use crate::state::ClusterState;
+use asked::MgrCommands;
 use auth::{AuthName, AuthPolicy, CephxClient, MonAuth, TicketTtl};
+use beacons::{BeaconWatch, MdsWatch};
+use clock::now;
+use clocks::Timechecks;
+use commits::{Proposer, Published};
 use conf::Config;
 use messages::Payload;
 use msgr::{
     BindError, Connection, Dispatcher, Limits, Messenger, MessengerConfig, Policy, PolicySet,
 };
+use ops::Ops;
 use osd_watch::OsdWatch;
-use peers::{Carrier, PeerLinks};
-use proposer::Proposer;
+use part::{Part, Role};
+use peers::{Carrier, PeerLinks, Waiting};
 use session::{Link, Session};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -113,11 +126,11 @@ pub(crate) struct Inner {
     pub auth: Rc<RefCell<MonAuth>>,
     /// Ranges of global ids that are this monitor's to give out: the next one, and the end.
     pub global_ids: Rc<RefCell<VecDeque<(u64, u64)>>>,
-    pub links: Rc<peers::PeerLinks>,
-    pub part: RefCell<quorum::Part>,
+    pub links: Rc<PeerLinks>,
+    pub part: RefCell<Part>,
     /// Held while this monitor's part is looked at.
     looking: tokio::sync::Mutex<()>,
-    pub waiting: RefCell<peers::Waiting>,
+    pub waiting: RefCell<Waiting>,
     /// Why the monitor has to end by itself.
     pub ended: watch::Sender<Option<String>>,
     /// The cluster's id, for a monitor that knows nothing else of it.
@@ -127,38 +140,24 @@ pub(crate) struct Inner {
     pub proposer: Proposer,
     pub stats: RefCell<Stats>,
     pub osd_watch: RefCell<OsdWatch>,
-    pub published: RefCell<publish::Published>,
-    pub mgr_commands: RefCell<mgr_commands::MgrCommands>,
-    pub mgr_watch: RefCell<mgr_messages::BeaconWatch>,
+    pub published: RefCell<Published>,
+    pub mgr_commands: RefCell<MgrCommands>,
+    pub mgr_watch: RefCell<BeaconWatch>,
     /// Metadata servers, as the leader knows them.
-    pub mds_watch: RefCell<mds_messages::MdsWatch>,
-    pub timechecks: RefCell<timecheck::Timechecks>,
+    pub mds_watch: RefCell<MdsWatch>,
+    pub timechecks: RefCell<Timechecks>,
     /// Percent of the space below its data that is free.
     pub free: Cell<Option<u8>>,
     /// Since when daemons are of several versions.
     pub mixed_since: Cell<Option<Instant>>,
     /// Requests under way.
-    pub ops: Rc<ops::Ops>,
+    pub ops: Rc<Ops>,
     pub started: Utime,
     pub stopping: Cell<bool>,
     pub stopped: tokio::sync::Notify,
     /// The key of `mon.`, which is not replicated.
     keyring: auth::Keyring,
     me: RefCell<std::rc::Weak<Inner>>,
-}
-
-thread_local! {
-    /// `clock_offset` of the monitor that has this thread, in nanoseconds.
-    static CLOCK_OFFSET: Cell<i64> = const { Cell::new(0) };
-}
-
-/// Wall clock time.
-pub(crate) fn now() -> Utime {
-    let since =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let offset = CLOCK_OFFSET.get();
-    let by = Duration::from_nanos(offset.unsigned_abs());
-    Utime::from_duration(if offset < 0 { since.saturating_sub(by) } else { since + by })
 }
 
 impl Monitor {
@@ -256,7 +255,12 @@ impl Monitor {
             me: RefCell::default(),
         });
         *inner.me.borrow_mut() = Rc::downgrade(&inner);
-        attach(&inner);
+        let weak = Rc::downgrade(&inner);
+        attach(Box::new(move |answer| {
+            if let Some(inner) = weak.upgrade() {
+                inner.routed(answer);
+            }
+        }));
         inner.read_configuration();
         inner.apply_auth_settings();
 
@@ -382,7 +386,7 @@ impl Inner {
         for e in errors {
             tracing::warn!("a setting for this monitor is ignored: {e}");
         }
-        CLOCK_OFFSET.set((self.conf.borrow().f64("clock_offset") * 1e9) as i64);
+        clock::set_offset(self.conf.borrow().f64("clock_offset"));
     }
 
     /// Takes over the options that the authentication server depends on.
@@ -406,14 +410,12 @@ impl Inner {
             name: self.name.clone(),
             rank: self.rank(),
             state: match self.part.borrow().role {
-                quorum::Role::Leader => "leader",
-                quorum::Role::Follower(_) => "peon",
-                quorum::Role::Out
-                    if self.replica.members().voters.contains_key(&self.replica.id()) =>
-                {
+                Role::Leader => "leader",
+                Role::Follower(_) => "peon",
+                Role::Out if self.replica.members().voters.contains_key(&self.replica.id()) => {
                     "electing"
                 }
-                quorum::Role::Out => "synchronizing",
+                Role::Out => "synchronizing",
             },
             election_epoch: self.replica.term(),
             quorum,

@@ -1,7 +1,7 @@
 //! Requests that this monitor has not answered, and those that it answered lately (Ceph:
 //! `MonOpRequest`, `common/TrackedOp.*`): `ceph tell mon.ID ops|dump_historic_ops`.
 
-use super::now;
+use super::clock::now;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,8 +1,9 @@
 //! What OSDs tell: that they boot, live, die, and what they need from the map.
 
+use super::Inner;
+use super::clock::now;
 use super::osd_watch::Rules;
 use super::session::Session;
-use super::{Inner, now};
 use crate::osd_state::{self, Boot, OsdMapExt};
 use crate::state::{Change, Pending};
 use messages::{OsdFailure, OsdMarkMeDown, Payload};

@@ -1,6 +1,6 @@
 //! Requests that a follower passed on, while its leader throws away what it had begun.
 
-use super::quorum::Role;
+use super::part::Role;
 use super::{Monitor, StartOptions, now};
 use crate::mkfs::{MkfsArgs, mkfs, mkfs_member};
 use auth::{AuthPolicy, CephxClient, CryptoKey, EntityAuth, Keyring};

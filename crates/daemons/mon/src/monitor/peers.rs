@@ -3,18 +3,20 @@
 //! A monitor asks on a connection that it opened itself, and gets the answers on the same. Requests
 //! are the Raft library's, and a few of our own ([`Ask`]).
 
-use super::Inner;
+use super::ops::Op;
+use super::part::View;
+use super::session::Session;
 use crate::replica::{Call, HEARTBEAT, NodeId, Peers};
 use auth::{AuthPolicy, CryptoKey, MonPeerAuth};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use messages::{MonForward, MonRoute, Payload, RaftMessage};
+use messages::{MonRoute, Payload, RaftMessage};
 use msgr::{
     Connection, Dispatcher, Limits, Message, Messenger, MessengerConfig, Policy, PolicySet,
     ReceiveGuard,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -43,24 +45,6 @@ pub(crate) enum Ask {
     Hello { name: String, addr: String, metadata: BTreeMap<String, String> },
     /// From the leader: the quorum, and since when it stands.
     View(View),
-}
-
-/// The quorum, as the leader sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct View {
-    pub term: u64,
-    pub quorum: Vec<String>,
-    /// Seconds since the epoch.
-    pub since: u32,
-    /// Which group this is ([`crate::state::ClusterState::rescued`]).
-    #[serde(default)]
-    pub rescued: u64,
-    /// The leader, which says this.
-    #[serde(default)]
-    pub leader: String,
-    /// The members of the group.
-    #[serde(default)]
-    pub members: BTreeSet<NodeId>,
 }
 
 /// The answer to an [`Ask`].
@@ -135,7 +119,7 @@ fn addressed(to: NodeId, request: &Bytes) -> Bytes {
 }
 
 /// The request of some bytes, if it is for the member `me`.
-fn addressed_to(me: NodeId, mut bytes: Bytes) -> Option<Bytes> {
+pub(super) fn addressed_to(me: NodeId, mut bytes: Bytes) -> Option<Bytes> {
     (bytes.len() >= 8 && bytes.get_u64_le() == me).then_some(bytes)
 }
 
@@ -150,9 +134,13 @@ pub(crate) struct PeerLinks {
     cut: Cell<bool>,
 }
 
+/// Takes an answer of the leader.
+type Routed = Box<dyn Fn(MonRoute)>;
+
 struct Calls {
     links: RefCell<Weak<PeerLinks>>,
-    inner: RefCell<Weak<Inner>>,
+    /// Takes what the leader answers to messages that were passed on.
+    routed: RefCell<Option<Routed>>,
 }
 
 impl Dispatcher for Calls {
@@ -169,10 +157,9 @@ impl Dispatcher for Calls {
                 }
             }
             MonRoute::TYPE => {
-                if let (Ok(m), Some(inner)) =
-                    (MonRoute::decode(&message), self.inner.borrow().upgrade())
+                if let (Ok(m), Some(routed)) = (MonRoute::decode(&message), &*self.routed.borrow())
                 {
-                    inner.routed(m);
+                    routed(m);
                 }
             }
             _ => {}
@@ -193,8 +180,8 @@ impl Dispatcher for Calls {
 
 impl PeerLinks {
     /// The connections of a monitor with the key of `mon.`. The second part attaches the monitor.
-    pub fn new(key: CryptoKey, policy: AuthPolicy) -> (Rc<Self>, impl FnOnce(&Rc<Inner>)) {
-        let calls = Rc::new(Calls { links: RefCell::default(), inner: RefCell::default() });
+    pub fn new(key: CryptoKey, policy: AuthPolicy) -> (Rc<Self>, impl FnOnce(Routed)) {
+        let calls = Rc::new(Calls { links: RefCell::default(), routed: RefCell::default() });
         let limits = Limits {
             handshake_time: Duration::from_secs(3),
             initial_backoff: Duration::from_millis(100),
@@ -218,7 +205,7 @@ impl PeerLinks {
             cut: Cell::new(false),
         });
         *calls.links.borrow_mut() = Rc::downgrade(&links);
-        (links, move |inner| *calls.inner.borrow_mut() = Rc::downgrade(inner))
+        (links, move |routed| *calls.routed.borrow_mut() = Some(routed))
     }
 
     /// Where monitors are; a connection to one that moved ends.
@@ -329,52 +316,6 @@ impl Drop for Forget<'_> {
     }
 }
 
-impl Inner {
-    /// What another monitor sent.
-    pub(super) fn from_monitor(self: &Rc<Self>, conn: &Rc<Connection>, message: Message) {
-        match message.msg_type {
-            RaftMessage::TYPE => {
-                let Ok(m) = RaftMessage::decode(&message) else { return };
-                let (inner, conn) = (self.clone(), conn.clone());
-                tokio::task::spawn_local(async move {
-                    let payload = match m.kind {
-                        RAFT if inner.links.is_cut() => return,
-                        RAFT => match addressed_to(inner.replica.id(), m.payload) {
-                            Some(bytes) => match crate::replica::decode_request(&bytes) {
-                                Some(request) => crate::replica::encode_reply(
-                                    &inner.replica.handle(request).await,
-                                ),
-                                None => return,
-                            },
-                            // Nothing says that there is no such member here.
-                            None => Bytes::new(),
-                        },
-                        ASK => match serde_json::from_slice(&m.payload) {
-                            Ok(ask) => serde_json::to_vec(&inner.asked(ask).await)
-                                .unwrap_or_default()
-                                .into(),
-                            Err(_) => return,
-                        },
-                        _ => return,
-                    };
-                    let answer = RaftMessage {
-                        kind: m.kind | ANSWER,
-                        seq: m.seq,
-                        payload,
-                        ..RaftMessage::default()
-                    };
-                    conn.send(answer.encode(conn.features()));
-                });
-            }
-            MonForward::TYPE => match MonForward::decode(&message) {
-                Ok(m) => self.passed_on(conn, m),
-                Err(e) => tracing::warn!("a message that a monitor passed on cannot be read: {e}"),
-            },
-            _ => {}
-        }
-    }
-}
-
 /// Messages of sessions that the leader has not dealt with yet.
 #[derive(Default)]
 pub(crate) struct Waiting {
@@ -387,12 +328,12 @@ pub(crate) struct Waiting {
 
 /// One message for the leader.
 pub(crate) struct Passed {
-    pub session: Rc<super::session::Session>,
+    pub session: Rc<Session>,
     pub message: Message,
     /// The connection that it was sent on, and the term.
     pub sent: Option<(u64, u64)>,
     /// As operators see it, if it is of the kinds that they want to see.
-    pub op: Option<super::ops::Op>,
+    pub op: Option<Op>,
 }
 
 #[cfg(test)]

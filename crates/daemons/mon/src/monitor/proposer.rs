@@ -5,54 +5,14 @@
 //! commit, and a busy one makes few, large batches: a thousand booting OSDs are a handful of map
 //! epochs.
 
-use super::{Inner, now};
+use super::Inner;
+use super::clock::now;
+use super::commits::{NotCommitted, Waiter};
 use crate::replica::ProposeError;
-use crate::state::{ClusterState, Outcome, Pending};
+use crate::state::{Outcome, Pending};
 use denc::{Encode, Features};
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use tokio::sync::{Notify, oneshot};
-use types::Utime;
-
-/// A batch was not committed: this monitor is not the leader any more, or stops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the change was not committed")]
-pub struct NotCommitted;
-
-type Waiter = Box<dyn FnOnce(Result<(), NotCommitted>)>;
-
-pub(crate) struct Proposer {
-    pending: RefCell<Pending>,
-    /// Number of the open batch.
-    open: Cell<u64>,
-    /// Number of the last batch that was committed or given up.
-    done: Cell<u64>,
-    waiters: RefCell<Vec<(u64, Waiter)>>,
-    pub wake: Notify,
-    /// A batch is on its way.
-    in_flight: Cell<bool>,
-    /// No batch is on its way any more.
-    idle: Notify,
-}
-
-impl Proposer {
-    pub fn new(state: ClusterState, now: Utime) -> Self {
-        Proposer {
-            pending: RefCell::new(Pending::new(state, now)),
-            open: Cell::new(1),
-            done: Cell::new(0),
-            waiters: RefCell::default(),
-            wake: Notify::new(),
-            in_flight: Cell::new(false),
-            idle: Notify::new(),
-        }
-    }
-
-    /// Touches the open batch, which goes on as it was otherwise.
-    pub fn with_pending(&self, f: impl FnOnce(&mut Pending)) {
-        f(&mut self.pending.borrow_mut());
-    }
-}
+use tokio::sync::oneshot;
 
 impl Inner {
     /// Adds to the open batch. `then` runs once everything that `change` saw or did is committed;

@@ -1,5 +1,6 @@
 //! Telling subscribers what is new.
 
+use super::commits::Published;
 use super::session::{Session, Subscription};
 use super::{Inner, log_watch, mds_messages};
 use crate::state::ClusterState;
@@ -11,23 +12,6 @@ use messages::{
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use types::{Epoch, features};
-
-/// Versions that were published last: what did not change needs no look at the sessions.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Published {
-    osd: u32,
-    mon: u32,
-    mgr: u32,
-    fs: u32,
-    service: u32,
-    config: u64,
-    kv: u64,
-    log: u64,
-    auth: (u64, u64),
-    /// Full OSD maps by epoch and significant features, so that a thousand subscribers cost one
-    /// encoding.
-    full_cache: BTreeMap<(u32, u64), Bytes>,
-}
 
 impl Inner {
     /// Tells every subscriber what was committed since the last call.

@@ -11,9 +11,11 @@
 //! While a monitor is out, requests of its sessions wait; if it stays out for longer than an
 //! election takes, the sessions are closed, and clients find a monitor that is not.
 
-use super::peers::{Ask, Passed, Told, View, addr_of, addr_text};
+use super::Inner;
+use super::clock::now;
+use super::part::{Role, View};
+use super::peers::{Ask, Passed, Told, addr_of, addr_text};
 use super::session::{Link, PassedPeer, Route, Session};
-use super::{Inner, now};
 use crate::replica::{Members, NodeId};
 use crate::state::{Change, Pending};
 use auth::AuthCaps;
@@ -41,76 +43,6 @@ const WAITING_MAX: usize = 20_000;
 const VETTING: Duration = Duration::from_millis(1500);
 /// How long a new leader waits for its first changes to be committed.
 const FIRST_CHANGES: Duration = Duration::from_secs(5);
-
-/// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// No part.
-    #[default]
-    Out,
-    /// Passes requests on to that monitor.
-    Follower(String),
-    /// Decides.
-    Leader,
-}
-
-/// What a monitor remembers of its part.
-pub(crate) struct Part {
-    pub role: Role,
-    pub term: u64,
-    /// Since when it is out.
-    pub out_since: Option<Instant>,
-    /// Elections that this monitor won since it started, and those that another one did.
-    pub won: u64,
-    pub lost: u64,
-    /// The term of the last of them.
-    counted: u64,
-    pub view: View,
-    told_view: Option<Instant>,
-    /// A change of the members is under way.
-    changing: bool,
-    /// In which term the leader was told of this monitor.
-    greeted: Option<(String, u64)>,
-    asking_ids: bool,
-    asked_whether_removed: Option<Instant>,
-    /// Every other monitor was asked whether the group was given up, or had the time to answer: see
-    /// [`Inner::vet`].
-    pub vetted: bool,
-}
-
-impl Default for Part {
-    fn default() -> Self {
-        Part {
-            role: Role::Out,
-            term: 0,
-            out_since: Some(Instant::now()),
-            won: 0,
-            lost: 0,
-            counted: 0,
-            view: View::default(),
-            told_view: None,
-            changing: false,
-            greeted: None,
-            asking_ids: false,
-            asked_whether_removed: None,
-            vetted: false,
-        }
-    }
-}
-
-impl Part {
-    /// Counts the election of this term, once its winner is known.
-    fn count_election(&mut self) {
-        if self.role == Role::Out || self.counted == self.term {
-            return;
-        }
-        self.counted = self.term;
-        match self.role {
-            Role::Leader => self.won += 1,
-            _ => self.lost += 1,
-        }
-    }
-}
 
 impl Inner {
     /// An operator wants this monitor out of the quorum, or in it again. The others elect a leader
@@ -544,7 +476,7 @@ impl Inner {
     }
 
     /// Takes a range of global ids that no client ever had.
-    pub(super) async fn reserve_ids(&self) -> Result<(u64, u64), super::NotCommitted> {
+    pub(super) async fn reserve_ids(&self) -> Result<(u64, u64), super::commits::NotCommitted> {
         self.change_async(reserve).await
     }
 
@@ -1023,6 +955,7 @@ pub(crate) fn wanted_change(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::part::Part;
 
     fn members(voters: &[(NodeId, &str)], learners: &[(NodeId, &str)]) -> Members {
         let map = |l: &[(NodeId, &str)]| l.iter().map(|(i, n)| (*i, n.to_string())).collect();

@@ -1,4 +1,6 @@
-use super::{Inner, now};
+//! Sessions of peers, and the ways to them.
+
+use super::clock::now;
 use crate::command::{Args, Refusal};
 use crate::commands::{Caller, SessionInfo};
 use crate::state::ClusterState;
@@ -306,24 +308,5 @@ impl Session {
     /// Whether the peer may do everything.
     pub fn may_all(&self) -> bool {
         self.caps.is_allow_all()
-    }
-}
-
-impl Inner {
-    /// Starts the session of an authenticated peer. False if it may not have one.
-    pub(super) fn open_session(&self, conn: &Rc<Connection>) -> bool {
-        let Some(name) = conn.auth_name() else { return false };
-        match Session::new(Link::Direct(conn.clone()), name, conn.auth_caps()) {
-            Some(session) => {
-                self.sessions.borrow_mut().insert(conn.id(), Rc::new(session));
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// The session of a connection.
-    pub(super) fn session(&self, conn: &Rc<Connection>) -> Option<Rc<Session>> {
-        self.sessions.borrow().get(&conn.id()).cloned()
     }
 }

@@ -27,7 +27,7 @@ impl Inner {
     pub(super) async fn first_changes(
         &self,
         addrs: EntityAddrVec,
-    ) -> Result<(), super::NotCommitted> {
+    ) -> Result<(), super::commits::NotCommitted> {
         let name = self.name.clone();
         self.change_async(|p| {
             self.rotate_keys(p);
