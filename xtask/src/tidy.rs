@@ -185,6 +185,7 @@ fn count(found: &BTreeMap<String, Vec<Finding>>) -> Counts {
 /// The debt that is left: never more than was allowed. An empty list takes what is there.
 fn shrunk(allowed: &Counts, counts: &Counts) -> Counts {
     let mut left = counts.clone();
+    left.retain(|(_, rule), _| *rule != Rule::Circle);
     if !allowed.is_empty() {
         left.retain(|key, n| {
             *n = (*n).min(allowed.get(key).copied().unwrap_or(0));
@@ -226,6 +227,9 @@ fn parse_allowed(text: &str) -> Result<Counts> {
         let Some(rule) = Rule::ALL.into_iter().find(|r| r.name() == rule) else {
             bail!("{ALLOWED}: no rule is called `{rule}`");
         };
+        if rule == Rule::Circle {
+            bail!("{ALLOWED}: a circle is never allowed: {path}");
+        }
         let count = count.parse().with_context(|| format!("{ALLOWED}: `{count}` is no count"))?;
         allowed.insert((path.to_owned(), rule), count);
     }
@@ -532,5 +536,14 @@ mod tests {
         assert_eq!(shrunk(&allowed, &count(&found)), left);
         found.insert("b.md".to_owned(), vec![finding(Rule::Mark)]);
         assert!(over(&found, &allowed).contains("b.md:1: mark: x"));
+    }
+
+    #[test]
+    fn no_circle_is_debt() {
+        let circle = Finding { line: 1, rule: Rule::Circle, what: "a circle".to_owned() };
+        let found = BTreeMap::from([("a.rs".to_owned(), vec![circle])]);
+        assert_eq!(shrunk(&Counts::new(), &count(&found)), Counts::new());
+        assert_eq!(over(&found, &Counts::new()), "a.rs:1: circle: a circle\n");
+        assert!(parse_allowed("1 circle a.rs\n").is_err());
     }
 }
