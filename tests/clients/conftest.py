@@ -246,6 +246,11 @@ def pool(cluster):
     cluster.delete_pool(name)
 
 
+def tells_soon(cluster):
+    """Lets daemons report statistics each second, not each five: for tests that wait for reports again and again."""
+    cluster.command(prefix="config set", who="mgr", name="mgr_stats_period", value="1")
+
+
 def admin_socket(path, prefix):
     """What a daemon or a client of this machine answers at its admin socket."""
     with socket.socket(socket.AF_UNIX) as s:

@@ -1,7 +1,11 @@
 """Central configuration, keys and capabilities."""
 import json
 
+import pytest
 from conftest import eventually
+
+# What the monitors decide is the same in both modes of the protocol.
+pytestmark = pytest.mark.parametrize("cluster", ["secure"], indirect=True)
 
 
 def test_config(cluster):

@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import Cluster, eventually
+from conftest import Cluster, eventually, tells_soon
 from test_backfill import Model, clean, connect, healthy, read_from
 from test_durability import Writer
 
@@ -19,6 +19,8 @@ MOST = 256 if LONG else 32
 
 def make(siphon, pg_num, name="p", ratio="0.5"):
     c = Cluster(siphon.conf, "crc")
+    # A step is taken when every OSD has told what it has.
+    tells_soon(c)
     # Placement follows in few steps: how it is bounded is tested where it is decided.
     c.ceph("config", "set", "mon", "target_max_misplaced_ratio", ratio)
     c.ceph("config", "set", "mon", "mon_max_pg_per_osd", "1000")
@@ -264,6 +266,7 @@ def test_refusals(siphon_factory):
     siphon = siphon_factory(osds=3)
     siphon.start()
     c = Cluster(siphon.conf, "crc")
+    tells_soon(c)
     c.ceph("osd", "pool", "create", "p", "8")
 
     def refused(*args):

@@ -3,7 +3,11 @@ import json
 import os
 import subprocess
 
+import pytest
 from conftest import eventually
+
+# What the monitors decide is the same in both modes of the protocol.
+pytestmark = pytest.mark.parametrize("cluster", ["crc"], indirect=True)
 
 
 def test_create_and_delete(cluster):

@@ -7,13 +7,17 @@ import time
 
 import pytest
 
+from conftest import Cluster, tells_soon
 from test_rbd import PLAIN, diff, pattern, rbd  # noqa: F401
+
+# What the manager does is the same in both modes of the protocol, and schedules take a minute each time.
+pytestmark = pytest.mark.parametrize("cluster", ["secure"], indirect=True)
 
 COUNTERS = ["write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency"]
 
 
-def until(found, limit=90):
-    """Asks until there is something."""
+def until(found, limit=300):
+    """Asks until there is something. Minutes for what takes seconds: slowness is no failure."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         value = found()
@@ -21,6 +25,11 @@ def until(found, limit=90):
             return value
         time.sleep(0.5)
     raise AssertionError("it did not come")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def soon(base_conf):
+    tells_soon(Cluster(base_conf, "secure"))
 
 
 def bench(rbd, image):
