@@ -27,7 +27,7 @@ rados = pytest.importorskip("rados")
 pytest.importorskip("rbd")
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
-SECONDS = float(os.environ.get("SIPHON_THRASH_SECONDS", 3600 if LONG else 300))
+SECONDS = float(os.environ.get("SIPHON_THRASH_SECONDS", 3600 if LONG else 150))
 # Whether an erasure-coded pool takes part.
 CODED = LONG or bool(os.environ.get("SIPHON_THRASH_CODED"))
 ONLY = [a for a in os.environ.get("SIPHON_THRASH_ACTIONS", "").split(",") if a]
@@ -36,7 +36,7 @@ PATIENCE = 300
 # Seconds for which clients go on beside the repair of what has gone bad.
 MENDS_UNDER_LOAD = 120
 SETTINGS = [("mon", "mon_allow_pool_delete", "true"), ("global", "osd_heartbeat_interval", 1), ("global", "osd_heartbeat_grace", 5),
-            ("mon", "mon_mgr_beacon_grace", 5)]
+            ("mon", "mon_mgr_beacon_grace", 5), ("mgr", "mgr_stats_period", 1)]
 # Clients notice soon that their monitor or an OSD does not answer any more.
 CLIENT = {"objecter_tick_interval": "1", "objecter_timeout": "2", "mon_client_ping_interval": "2", "mon_client_ping_timeout": "6", "client_mount_timeout": "300"}
 
