@@ -15,19 +15,20 @@ use std::time::{Duration, Instant};
 
 /// The longest files, to be started first; what is short fills the gaps at the end.
 const FIRST: &[&str] = &[
-    "test_thrash.py",
     "test_pg_num.py",
     "test_hosts.py",
-    "test_s3_crash.py",
-    "test_mds.py",
-    "test_erasure.py",
-    "test_recovery.py",
+    "test_thrash.py",
     "test_rbd_model.py",
-    "test_rbd_binding_images.py",
-    "test_durability.py",
-    "test_rbd_more_commands.py",
+    "test_erasure.py",
+    "test_full_disks.py",
     "test_rbd_mgr.py",
+    "test_durability.py",
+    "test_erasure_wide.py",
+    "test_backfill.py",
+    "test_mds.py",
     "test_rbd.py",
+    "test_cephfs.py",
+    "test_five_mons.py",
 ];
 
 /// A test that hangs prints where, after this time, ...
