@@ -1,5 +1,6 @@
 //! What a PG of an erasure-coded pool keeps while it cuts changes into shards.
 
+use crate::rooms::Pledged;
 use bytes::Bytes;
 use ec::{Layout, Recipes, Stripe, Stripes};
 use objops::coded::{Before, Choices, KeptChange, OldBytes};
@@ -22,6 +23,8 @@ pub(crate) struct Gathered {
     pub(crate) choices: Choices,
     /// Bytes of data shards as they were, of objects of which they are kept.
     pub(crate) stripes: BTreeMap<ObjectId, Stripe>,
+    /// Room for the change, if it takes any.
+    pub(crate) room: Option<Pledged>,
 }
 
 /// What a PG keeps of objects that are being changed, so that the next change of a stripe does not

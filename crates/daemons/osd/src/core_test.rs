@@ -6,7 +6,6 @@ use crate::gate::Mode;
 use crate::host::Job;
 use crate::map::{ClusterMap, ClusterMapRef, PoolOps};
 use crate::peer_net::{Envelope, PeerNet};
-use crate::rooms::Room;
 use crate::settings::Settings;
 use crate::waits::Reason;
 use admission::work::{Fifo, Queue};
@@ -17,6 +16,7 @@ use objops::copy::NoCopies;
 use objops::object::PoolRules;
 use objops::{OpCode, OpInfo, OsdFlags};
 use pg::{MapView, Mapping, PeerHeader, PeerMsg, PgState, PoolView};
+use room_ledger::RoomNote;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -186,8 +186,8 @@ struct TestNet {
 }
 
 impl PeerNet for TestNet {
-    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room) {
-        for osd in to.iter().map(|c| &c.osd) {
+    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, notes: &[RoomNote]) {
+        for (osd, note) in to.iter().map(|c| &c.osd).zip(notes) {
             if self.down.borrow().contains(osd) || self.down.borrow().contains(&self.me) {
                 continue;
             }
@@ -195,7 +195,7 @@ impl PeerNet for TestNet {
             let (front, data) = msg.encode(&header);
             let (header, msg) = PeerMsg::decode(front, data).expect("own encoding");
             if let Some(tx) = self.to.borrow().get(osd) {
-                let _ = tx.send(Envelope { from: self.me, header, msg, room: Some(room) });
+                let _ = tx.send(Envelope::new(self.me, header, msg, Some(*note)));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::flights::Flights;
 use crate::gate::{Mode, ObjectContext};
 use crate::peer_net::Envelope;
-use crate::rooms::Counted;
+use crate::rooms::Pledged;
 use crate::run_now::run_now;
 use crate::scrubs::Scan;
 use crate::tracker::Stage;
@@ -93,8 +93,6 @@ enum Own {
 
 struct Proposed {
     txn: Option<Own>,
-    /// Its bytes count as under way.
-    _under_way: Counted,
     completion: Completion,
 }
 
@@ -173,6 +171,8 @@ pub(crate) struct Pump {
     turns: RefCell<VecDeque<Turn>>,
     /// One of these begins.
     takes_turn: Cell<bool>,
+    /// Room of what the events bring, and of what they cause.
+    rooms: RefCell<Vec<Pledged>>,
     /// When the machine will be woken.
     pub(crate) wakes: Cell<Option<pg::Steady>>,
 }
@@ -258,6 +258,9 @@ impl PgHost {
             st.pg.handle(event, wall_clock());
         }
         self.pump.runs.set(false);
+        if self.pump.events.borrow().is_empty() {
+            self.pump.rooms.borrow_mut().clear();
+        }
         self.tell_recovering();
     }
 
@@ -290,9 +293,7 @@ impl PgHost {
     fn act(self: &Rc<Self>, action: Action) {
         match action {
             Action::Persist(p) => self.persist(*p),
-            Action::Send { to, header, msg } => {
-                self.core.links.net.send(&to, header, msg, self.core.room())
-            }
+            Action::Send { to, header, msg } => self.core.send(&to, header, msg),
             Action::Reply { token, version } => self.completed(token, version),
             Action::IntervalChange => self.interval_changed(),
             Action::Active => self.activated(),
@@ -311,15 +312,8 @@ impl PgHost {
             }
             Action::ReadObject { token, oid, version, from, max_bytes, max_omap, urgent } => {
                 let r = ReadObject { token, oid, version, from, max_bytes, max_omap, urgent };
-                if !self.copies_lack_room(max_bytes) {
-                    self.background(Kind::ReadObject(Box::new(r)));
-                    return;
-                }
-                let host = self.clone();
-                tokio::task::spawn_local(async move {
-                    host.room_for_copies(max_bytes).await;
-                    host.background(Kind::ReadObject(Box::new(r)));
-                });
+                let to = if max_bytes > 0 { self.lacking(&r.oid) } else { Vec::new() };
+                self.read_with_room(token, to, max_bytes, Kind::ReadObject(Box::new(r)));
             }
             Action::Rebuild {
                 token,
@@ -343,11 +337,8 @@ impl PgHost {
                     max_omap,
                     urgent,
                 };
-                let host = self.clone();
-                tokio::task::spawn_local(async move {
-                    host.room_for_copies(max_bytes).await;
-                    host.background(Kind::Rebuild(Box::new(r)));
-                });
+                let to = r.targets.clone();
+                self.read_with_room(token, to, max_bytes, Kind::Rebuild(Box::new(r)));
             }
             Action::ReadShard { token, query } if query.urgent => {
                 let host = self.clone();
@@ -376,6 +367,35 @@ impl PgHost {
             Action::RemoveObjects { max } => self.want_removal(max),
             Action::Gone { undelivered } => self.gone(undelivered),
         }
+    }
+
+    /// Reads for copies once there is room for what is read.
+    fn read_with_room(
+        self: &Rc<Self>,
+        token: pg::ReadToken,
+        to: Vec<types::PgShard>,
+        max_bytes: u64,
+        kind: Kind,
+    ) {
+        let (host, generation) = (self.clone(), self.generation.get());
+        run_now(async move {
+            let Some(room) = host.room_for_copies(&to, max_bytes, generation).await else {
+                return;
+            };
+            host.core.rooms.begin_read(host.id, token, room);
+            host.background(kind);
+        });
+    }
+
+    /// What was read for copies is handed over: its room is pledged until it is sent.
+    pub(crate) fn read_for_copies(self: &Rc<Self>, token: pg::ReadToken, event: Event) {
+        self.pump.rooms.borrow_mut().extend(self.core.rooms.end_read(self.id, token));
+        self.handle(event);
+    }
+
+    /// Bytes of the next event count as arrived until it was handled.
+    pub(crate) fn arrives(&self, room: Pledged) {
+        self.pump.rooms.borrow_mut().push(room);
     }
 
     pub(crate) fn background(self: &Rc<Self>, kind: Kind) {
@@ -555,7 +575,7 @@ impl PgHost {
         self.core.forget_host(self.id);
         self.leave_places();
         for (from, header, msg) in undelivered {
-            self.core.handle_peer(Envelope { from, header, msg, room: None });
+            self.core.handle_peer(Envelope::new(from, header, msg, None));
         }
     }
 
@@ -574,7 +594,7 @@ impl PgHost {
         let token = OpToken(self.core.new_token());
         let ok = {
             let mut st = self.st.borrow_mut();
-            let bytes = txn.bytes_written();
+            let pledged = gathered.room.is_some();
             let (own, payloads) = if self.is_coded() {
                 let first = st.pg.next_version();
                 drop(st);
@@ -590,25 +610,25 @@ impl PgHost {
                     Completion::Client { op, .. } => op.entity(),
                     _ => "",
                 };
-                let payloads = self.payloads(&mut cut, payer);
+                let payloads = self.payloads(&mut cut, payer, pledged);
                 let own = cut.shards.remove(&self.own_shard()).unwrap_or_default();
                 st = self.st.borrow_mut();
                 (Own::Shard(own), payloads)
             } else {
                 let payload = if st.pg.needs_payload() {
+                    let room = if pledged { txn.room() } else { 0 };
                     let wire = txn.to_wire();
-                    Payload { ops: wire.meta, data: joined(wire.data) }
+                    Payload { ops: wire.meta, data: joined(wire.data), room }
                 } else {
                     Payload::default()
                 };
                 (Own::Whole(txn), Payloads::Same(payload))
             };
-            let _under_way = self.core.rooms.send(bytes);
             let commits = match &completion {
                 Completion::Client { op, .. } => Some(op.tracked.commits()),
                 _ => None,
             };
-            st.proposals.insert(token, Proposed { txn: Some(own), _under_way, completion });
+            st.proposals.insert(token, Proposed { txn: Some(own), completion });
             let proposed = st.pg.propose(Proposal { token, entries, payloads, stats });
             match &proposed {
                 Ok(version) => st.flights.begin(token, *version, Instant::now(), commits),
@@ -637,14 +657,7 @@ impl PgHost {
         let count = {
             let mut st = self.st.borrow_mut();
             let count = st.pg.mark_unfound_lost(token, how)?;
-            st.proposals.insert(
-                token,
-                Proposed {
-                    txn: None,
-                    _under_way: self.core.rooms.send(0),
-                    completion: Completion::Lost(done),
-                },
-            );
+            st.proposals.insert(token, Proposed { txn: None, completion: Completion::Lost(done) });
             count
         };
         self.core.perf.op_wip.inc();
@@ -741,6 +754,8 @@ impl PgHost {
         self.core.pgs.changed.notify_one();
         self.generation.set(self.generation.get() + 1);
         self.shard_reads.borrow_mut().clear();
+        self.core.rooms.end_reads(self.id);
+        self.core.rooms.look_again();
         self.stripes.borrow_mut().clear();
         self.release_backoffs();
         self.watches.borrow_mut().clear();

@@ -58,7 +58,7 @@ impl PgHost {
                     host.note_damage().await;
                 }
                 drop(slot);
-                host.handle(Event::ObjectRead { token, chunk });
+                host.read_for_copies(token, Event::ObjectRead { token, chunk });
             }),
             Kind::ReadShard(token, query) => run_now(async move {
                 host.core.backlog.store_flows().await;
@@ -138,7 +138,8 @@ impl PgHost {
                     &start,
                     r.from.omap_to.is_none(),
                     r.max_omap.max(1) as usize,
-                    r.max_bytes.max(1) as usize,
+                    // Rows take twice their bytes until a checkpoint.
+                    (r.max_bytes.saturating_sub(chunk.data.len() as u64) / 2).max(1) as usize,
                 )
                 .await
                 .ok()?;

@@ -238,7 +238,7 @@ impl PgHost {
 
     /// What other copies are told, by their positions. One of them may have that of this copy: when
     /// a shard moves, the copy that takes over is filled beside the one that leads.
-    pub(crate) fn payloads(&self, cut: &mut Cut, payer: &str) -> Payloads {
+    pub(crate) fn payloads(&self, cut: &mut Cut, payer: &str, pledged: bool) -> Payloads {
         cut.shards.values_mut().for_each(|change| change.payer = payer.to_owned());
         let told = self.with_pg(|pg| {
             let position = |shard: &Shard| ShardId(*shard as i8);
@@ -247,7 +247,8 @@ impl PgHost {
         });
         let each = told.into_iter().map(|(position, change)| {
             let (ops, data) = change.to_wire();
-            (position, Payload { ops, data: joined(data) })
+            let room = if pledged { change.txn.room() } else { 0 };
+            (position, Payload { ops, data: joined(data), room })
         });
         Payloads::Each(each.collect())
     }

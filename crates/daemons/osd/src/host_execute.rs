@@ -15,6 +15,7 @@ use crate::gate::Head;
 use crate::host::{Completion, Context, PgHost};
 use crate::host_shards::Objects;
 use crate::map::{ClusterMapRef, PoolOps};
+use crate::rooms::Pledged;
 use crate::settings::Settings;
 use crate::tracker::Stage;
 use crate::waits::{Reason, Waiter};
@@ -322,8 +323,9 @@ impl<'a> Attempt<'a> {
             return Err(Stop::Waits);
         }
         if exec.changes() {
-            self.make_room(&exec)?;
-            let gathered = self.gather(&exec.txn, &head, target).await?;
+            let room = self.make_room(&exec)?;
+            let mut gathered = self.gather(&exec.txn, &head, target).await?;
+            gathered.room = room;
             self.commit(exec, outcome, now, &gathered)
         } else {
             self.answer(exec, outcome, target);
@@ -481,15 +483,19 @@ impl<'a> Attempt<'a> {
         host.core.count(op, 0, bytes as u64, None);
     }
 
-    /// Whether there is room for what the request writes, in the pool, here and on replicas.
-    fn make_room<R: ObjectReader>(&self, exec: &Exec<'_, R>) -> Result<(), Stop> {
+    /// Room for what the request writes, in the pool, here and on replicas. What takes no block
+    /// needs none, and what is forced waits for none.
+    fn make_room<R: ObjectReader>(&self, exec: &Exec<'_, R>) -> Result<Option<Pledged>, Stop> {
         let (host, op, rules) = (self.host, self.op, &self.pool.rules);
         let grows = exec.stats.num_bytes > 0 || exec.stats.num_objects > 0;
-        if !grows || op.has(OsdFlags::FULL_FORCE) || op.request.source.kind == EntityType::MDS {
-            return Ok(());
+        if op.has(OsdFlags::FULL_FORCE) || op.request.source.kind == EntityType::MDS {
+            return Ok(None);
+        }
+        if !grows && !exec.txn.takes_blocks() {
+            return Ok(None);
         }
         let refuses = op.has(OsdFlags::FULL_TRY);
-        if rules.full {
+        if grows && rules.full {
             if refuses {
                 return Err(if rules.full_quota { Errno::EDQUOT } else { Errno::ENOSPC }.into());
             }
@@ -497,21 +503,20 @@ impl<'a> Attempt<'a> {
             host.finish(op);
             return Err(Stop::Waits);
         }
-        let bytes = exec.txn.bytes_written();
-        if !refuses && (host.core.is_failsafe_full() || host.writes_lack_room(bytes)) {
-            // The pool will be full in one of the next maps; till then, or till there is room, it
-            // waits.
-            host.core.let_pass(op, bytes);
-            host.finish(op);
-            host.wait(op.clone(), Reason::Room);
-            host.core.rooms.full_waiters.set(true);
-            return Err(Stop::Waits);
+        let waits = grows && !refuses && host.core.is_failsafe_full();
+        if !waits && let Ok(room) = host.room_for_write(&exec.txn) {
+            return Ok(Some(room));
         }
-        let space = host.core.backlog.space();
-        if space.available < bytes.saturating_add(crate::rooms::reserve(&space)) {
+        if refuses {
             return Err(Errno::ENOSPC.into());
         }
-        Ok(())
+        // The pool will be full in one of the next maps; till then, or till there is room, it
+        // waits.
+        host.core.let_pass(op, exec.txn.bytes_written());
+        host.finish(op);
+        host.wait(op.clone(), Reason::Room);
+        host.core.rooms.full_waiters.set(true);
+        Err(Stop::Waits)
     }
 
     /// What the client of a change is told of its operations.

@@ -62,11 +62,11 @@ impl PgHost {
             Ok(chunks) => {
                 let bytes: usize = chunks.iter().map(|(_, c)| c.data.len()).sum();
                 self.core.admission.has_read(&receipt, bytes as u64);
-                self.handle(Event::Rebuilt { token, chunks });
+                self.read_for_copies(token, Event::Rebuilt { token, chunks });
             }
             Err(bad) => {
                 tracing::warn!(pg = %self.id, oid = %r.oid, ?bad, "shards cannot be made");
-                self.handle(Event::RebuildFailed { token, bad });
+                self.read_for_copies(token, Event::RebuildFailed { token, bad });
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use crate::map::ClusterMapRef;
 use crate::peer_net::{Envelope, LocalPeer, PeerNet};
-use crate::rooms::Room;
 use messages::{Payload, PeerMessage};
 use msgr::{Connection, Messenger};
 use pg::{PeerHeader, PeerMsg};
+use room_ledger::RoomNote;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -56,8 +56,7 @@ impl Net {
     pub fn decode(m: &msgr::Message) -> Option<Envelope> {
         let p = PeerMessage::decode(m).ok()?;
         let (header, msg) = PeerMsg::decode(p.payload, p.data).ok()?;
-        let room = p.room.map(|(data, copies)| Room { data, copies });
-        Some(Envelope { from: p.from, header, msg, room })
+        Some(Envelope::new(p.from, header, msg, p.room))
     }
 
     fn route(&self, osd: OsdId) -> bool {
@@ -81,9 +80,9 @@ impl Net {
 }
 
 impl PeerNet for Net {
-    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room) {
+    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, notes: &[RoomNote]) {
         let mut encoded: Option<(bytes::Bytes, bytes::Bytes)> = None;
-        for osd in to.iter().map(|c| c.osd) {
+        for (osd, note) in to.iter().map(|c| c.osd).zip(notes) {
             if !self.route(osd) {
                 // It is down in our map; peering deals with it.
                 continue;
@@ -91,12 +90,7 @@ impl PeerNet for Net {
             let routes = self.routes.borrow();
             match routes.get(&osd).map(|(_, r)| r) {
                 Some(Route::Local(tx)) => {
-                    let _ = tx.send(Envelope {
-                        from: self.me,
-                        header,
-                        msg: msg.clone(),
-                        room: Some(room),
-                    });
+                    let _ = tx.send(Envelope::new(self.me, header, msg.clone(), Some(*note)));
                 }
                 Some(Route::Remote(conn)) => {
                     let (payload, data) =
@@ -107,7 +101,7 @@ impl PeerNet for Net {
                         from: self.me,
                         pgid: header.receiver(),
                         payload,
-                        room: Some((room.data, room.copies)),
+                        room: Some(*note),
                         data,
                     }
                     .encode(conn.features());

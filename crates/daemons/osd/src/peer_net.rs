@@ -3,12 +3,12 @@
 //! Two OSDs of one process hand messages over through a channel, whatever threads they live on.
 //! Others use the messenger. Either way the messages of one sender arrive in their order.
 
-use crate::rooms::Room;
 use pg::{PeerHeader, PeerMsg};
+use room_ledger::RoomNote;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use types::{EntityAddrVec, OsdId, PgShard};
+use types::{EntityAddrVec, Epoch, OsdId, PgId, PgShard, PoolId, ShardId};
 
 /// A message from another OSD.
 #[derive(Debug)]
@@ -19,15 +19,39 @@ pub struct Envelope {
     pub header: PeerHeader,
     /// The message.
     pub msg: PeerMsg,
-    /// What may still be sent to the sender, if it says so.
-    pub room: Option<Room>,
+    /// What the two OSDs let each other send, if the sender says so.
+    pub room: Option<RoomNote>,
+    /// The note was taken.
+    pub heard: bool,
+    /// Bytes that count as arrived and not stored, as long as this waits.
+    pub arrived: u64,
+}
+
+impl Envelope {
+    /// A message that has come.
+    pub fn new(from: OsdId, header: PeerHeader, msg: PeerMsg, room: Option<RoomNote>) -> Envelope {
+        Envelope { from, header, msg, room, heard: false, arrived: 0 }
+    }
+}
+
+/// In front of a note that goes without a message of a PG.
+pub(crate) fn no_pg(epoch: Epoch) -> PeerHeader {
+    let pgid = PgId { pool: PoolId(0), seed: 0 };
+    let none = ShardId::NONE;
+    PeerHeader { pgid, from: none, to: none, sent: epoch, asked: epoch }
 }
 
 /// Sends messages to other OSDs.
 pub trait PeerNet {
-    /// Sends one message to several copies at the position that the header names, with the room
-    /// that is left here.
-    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, room: Room);
+    /// Sends one message to several copies at the position that the header names, each with its
+    /// note.
+    fn send(&self, to: &[PgShard], header: PeerHeader, msg: PeerMsg, notes: &[RoomNote]);
+
+    /// Sends a note alone.
+    fn tell(&self, osd: OsdId, note: RoomNote, epoch: Epoch) {
+        let header = no_pg(epoch);
+        self.send(&[PgShard { osd, shard: header.to }], header, PeerMsg::Room, &[note]);
+    }
 }
 
 type Registry = Mutex<HashMap<EntityAddrVec, UnboundedSender<Envelope>>>;

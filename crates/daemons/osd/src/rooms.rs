@@ -1,54 +1,77 @@
 //! How much room other OSDs have, so that none is sent what it cannot store.
 //!
-//! What a primary has sent is in the PG's log: a replica cannot refuse it, and a store without room
-//! for it ends its OSD. The map says that an OSD is full only seconds after it is. So every message
-//! to another OSD says how much room is left, divided by the number of OSDs that may write here at
-//! the same time. A write that takes space waits while it does not fit in there together with what
-//! is under way; so does the reading of an object for a push. Deleting, the log and the OSD's own
-//! records use what is kept back.
+//! What a primary has sent is in the PG's log: a replica cannot refuse it. The map says that an OSD
+//! is full only seconds after it is. So every message between OSDs has a note of what the receiver
+//! may send in all ([`room_ledger`]). A write that takes blocks waits until its room is pledged by
+//! all that take it; so does the reading of an object for a push. Deletes, the log and the OSD's own
+//! records use what is kept back, and so does what an operator forces.
 
-use rustc_hash::FxHashMap;
+use pg::{ObjectChunk, PeerMsg, ReadToken};
+use room_ledger::{Kind, Ledger, Pledge, RoomNote, Space, life};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-use store::StatFs;
-use types::OsdId;
+use store::{BLOCK, StatFs};
+use types::{OsdId, SpgId};
+
+use crate::peer_net::Envelope;
 
 /// What is kept back from clients and from copies, or a 64th of a small store.
 const RESERVE: u64 = 16 << 20;
 
-/// What was said so long ago counts no more. Leases are renewed more often, so those that are up
-/// are heard.
-const FORGOTTEN: Duration = Duration::from_secs(30);
-
 /// Bytes of requests that may wait for room beside the throttles of their connections.
 const WAITING_MAX: u64 = 128 << 20;
 
-/// What one other OSD may still send here, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Room {
-    /// Of clients' data: what is below `osd_failsafe_full_ratio`.
-    pub data: u64,
-    /// Of copies of objects, which restore what was written before.
-    pub copies: u64,
-}
+/// Room for attributes that sealing a change adds, and for its log entry.
+pub(crate) const SEAL: u64 = 32 << 10;
+
+/// Room for the attributes that the first part of a copy carries.
+pub(crate) const ATTRS: u64 = 128 << 10;
 
 /// The bytes that are kept back.
 pub(crate) fn reserve(space: &StatFs) -> u64 {
     RESERVE.min(space.total / 64)
 }
 
+/// The bytes of a store that a message may take.
+pub(crate) fn room_of(msg: &PeerMsg) -> u64 {
+    match msg {
+        PeerMsg::RepOp(op) => op.payload.room,
+        PeerMsg::Push(chunk) => chunk_room(chunk),
+        _ => 0,
+    }
+}
+
+/// The bytes of a store that a part of a copy may take.
+fn chunk_room(chunk: &ObjectChunk) -> u64 {
+    let data: u64 = chunk
+        .extents
+        .iter()
+        .map(|(off, len)| (off % BLOCK).saturating_add(*len).div_ceil(BLOCK) * BLOCK)
+        .sum();
+    let rows = chunk.attrs.iter().chain(&chunk.omap).map(|(k, v)| (k.len() + v.len()) as u64);
+    let rows = rows.sum::<u64>() + chunk.omap_header.len() as u64;
+    data + rows * 2 + store::object_room(1)
+}
+
 /// What other OSDs have told of their room, and what is under way to them.
 pub(crate) struct Rooms {
-    /// What others said last, and when.
-    heard: RefCell<FxHashMap<OsdId, (Room, Instant)>>,
-    /// Bytes of proposals that are not on all disks yet.
-    under_way: Rc<Cell<u64>>,
+    ledger: Rc<RefCell<Ledger>>,
+    /// The number of this process.
+    process: u32,
     /// Bytes of requests that wait for room, and do not hold back what else their connections
     /// bring.
     waiting: Rc<Cell<u64>>,
-    /// How many OSDs lead PGs that are here.
-    pub(crate) leaders: Cell<u64>,
+    /// OSDs that lead PGs that are here.
+    leaders: RefCell<FxHashSet<OsdId>>,
+    /// What reads for copies are to send.
+    reads: RefCell<FxHashMap<(SpgId, ReadToken), Pledged>>,
+    /// Messages that wait until the store has room for them, in order.
+    held: RefCell<Vec<Envelope>>,
+    /// OSDs without room for something that waits.
+    short: RefCell<FxHashSet<OsdId>>,
+    /// OSDs that were asked since they are not known.
+    asked: RefCell<FxHashSet<OsdId>>,
     /// The used part of the store from which clients' writes wait.
     pub(crate) failsafe: Cell<f64>,
     /// Some PG has requests that wait for room.
@@ -59,11 +82,16 @@ pub(crate) struct Rooms {
 
 impl Default for Rooms {
     fn default() -> Rooms {
+        let process = rand::random::<u32>();
         Rooms {
-            heard: RefCell::default(),
-            under_way: Rc::default(),
+            ledger: Rc::new(RefCell::new(Ledger::new(life(process, 0)))),
+            process,
             waiting: Rc::default(),
-            leaders: Cell::new(1),
+            leaders: RefCell::default(),
+            reads: RefCell::default(),
+            held: RefCell::default(),
+            short: RefCell::default(),
+            asked: RefCell::default(),
             failsafe: Cell::new(1.0),
             full_waiters: Cell::new(false),
             again: tokio::sync::Notify::new(),
@@ -74,96 +102,168 @@ impl Default for Rooms {
 /// Bytes that are counted until this is dropped.
 pub(crate) struct Counted(Rc<Cell<u64>>, u64);
 
-impl Counted {
-    fn new(sum: &Rc<Cell<u64>>, bytes: u64) -> Counted {
-        sum.set(sum.get().saturating_add(bytes));
-        Counted(sum.clone(), bytes)
-    }
-}
-
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(self.1));
     }
 }
 
-impl Rooms {
-    /// Counts the bytes of a proposal.
-    pub(crate) fn send(&self, bytes: u64) -> Counted {
-        Counted::new(&self.under_way, bytes)
-    }
+/// Room that is pledged until this is dropped: what it is for was sent by then, or is not.
+pub(crate) struct Pledged {
+    ledger: Rc<RefCell<Ledger>>,
+    pledges: Vec<Pledge>,
+    /// Of this OSD's own store.
+    own: u64,
+}
 
+impl Drop for Pledged {
+    fn drop(&mut self) {
+        let mut ledger = self.ledger.borrow_mut();
+        self.pledges.drain(..).for_each(|p| ledger.release(p));
+        ledger.stored(self.own);
+    }
+}
+
+impl Rooms {
     /// Counts the bytes of a request that waits for room, as far as there is memory.
     pub(crate) fn wait(&self, bytes: u64) -> Option<Counted> {
-        let fits = self.waiting.get().saturating_add(bytes) <= WAITING_MAX;
-        fits.then(|| Counted::new(&self.waiting, bytes))
-    }
-
-    /// An OSD says how much room it has.
-    pub(crate) fn hear(&self, from: OsdId, room: Room) {
-        self.heard.borrow_mut().insert(from, (room, Instant::now()));
-    }
-
-    /// The first of these OSDs that has not enough room left.
-    fn first(
-        &self,
-        osds: impl IntoIterator<Item = OsdId>,
-        lacks: impl Fn(Room) -> bool,
-    ) -> Option<OsdId> {
-        let (heard, now) = (self.heard.borrow(), Instant::now());
-        osds.into_iter().find(|o| {
-            heard.get(o).is_some_and(|(room, at)| {
-                lacks(*room) && now.saturating_duration_since(*at) < FORGOTTEN
-            })
+        let sum = self.waiting.get().saturating_add(bytes);
+        (sum <= WAITING_MAX).then(|| {
+            self.waiting.set(sum);
+            Counted(self.waiting.clone(), bytes)
         })
     }
 
-    /// The first of these OSDs that has no room for so many bytes beside all that is under way.
-    pub(crate) fn full(&self, osds: impl IntoIterator<Item = OsdId>, bytes: u64) -> Option<OsdId> {
-        let need = bytes.saturating_add(self.under_way.get());
-        self.first(osds, |r| r.data < need)
+    /// This OSD was marked up in an epoch: another life begins.
+    pub(crate) fn begin(&self, up_from: u32) {
+        self.ledger.borrow_mut().begin(life(self.process, up_from));
     }
 
-    /// The same for a part of a copy.
-    pub(crate) fn full_of_copies(
+    /// OSDs that there is an account of.
+    pub(crate) fn known(&self) -> Vec<OsdId> {
+        self.ledger.borrow().known()
+    }
+
+    /// Lives of another OSD that began before an epoch are over.
+    pub(crate) fn end(&self, osd: OsdId, before: u32) {
+        self.ledger.borrow_mut().end(osd, before);
+        self.asked.borrow_mut().remove(&osd);
+        self.short.borrow_mut().remove(&osd);
+    }
+
+    /// Which OSDs lead PGs that are here.
+    pub(crate) fn set_leaders(&self, leaders: FxHashSet<OsdId>) {
+        self.ledger.borrow_mut().set_writers(|osd| leaders.contains(&osd));
+        *self.leaders.borrow_mut() = leaders;
+    }
+
+    /// OSDs that something waits for and that have not said what they may be sent; each once.
+    pub(crate) fn unknown(&self) -> Vec<OsdId> {
+        let (ledger, mut asked) = (self.ledger.borrow(), self.asked.borrow_mut());
+        let new = |osd: &OsdId| !ledger.is_known(*osd) && asked.insert(*osd);
+        self.short.borrow().iter().copied().filter(new).collect()
+    }
+
+    /// Whether an OSD that was unknown is known.
+    pub(crate) fn is_found(&self, osd: OsdId) -> bool {
+        let mut asked = self.asked.borrow_mut();
+        asked.contains(&osd) && self.ledger.borrow().is_known(osd) && asked.remove(&osd)
+    }
+
+    /// Takes a note; returns the bytes that came with it, which count until they are `stored`.
+    pub(crate) fn hear(&self, from: OsdId, note: &RoomNote) -> u64 {
+        let writes = self.leaders.borrow().contains(&from);
+        let bytes = self.ledger.borrow_mut().hear(from, note, writes);
+        if self.short.borrow_mut().remove(&from) {
+            self.look_again();
+        }
+        bytes
+    }
+
+    /// Bytes that came are in the store once this is dropped.
+    pub(crate) fn stored(&self, bytes: u64) -> Pledged {
+        Pledged { ledger: self.ledger.clone(), pledges: Vec::new(), own: bytes }
+    }
+
+    /// The note that goes with a message.
+    pub(crate) fn note(&self, to: OsdId, bytes: u64, space: Space, asks: bool) -> RoomNote {
+        self.ledger.borrow_mut().note(to, bytes, space, asks)
+    }
+
+    /// Pledges room on these OSDs, and so much of this one's own store. `Err` if one has too little
+    /// room.
+    pub(crate) fn pledge(
         &self,
-        osds: impl IntoIterator<Item = OsdId>,
+        to: &[OsdId],
         bytes: u64,
-    ) -> Option<OsdId> {
-        self.first(osds, |r| r.copies < bytes)
+        kind: Kind,
+        (own, space): (u64, Space),
+    ) -> Result<Pledged, ()> {
+        let mut ledger = self.ledger.borrow_mut();
+        if ledger.unpromised(space) < own {
+            return Err(());
+        }
+        let Some(pledges) = ledger.pledge(to, bytes, kind) else {
+            let lacks = to.iter().filter(|o| ledger.lacks(**o, bytes, kind));
+            self.short.borrow_mut().extend(lacks);
+            return Err(());
+        };
+        ledger.hold(own);
+        drop(ledger);
+        Ok(Pledged { ledger: self.ledger.clone(), pledges, own })
+    }
+
+    /// OSDs to ask for a note: without room for something that waits here, or with a promise of
+    /// this one's space that others need.
+    pub(crate) fn to_ask(&self, space: Space) -> FxHashSet<OsdId> {
+        let overdrawn = self.ledger.borrow().overdrawn(space);
+        self.short.borrow().iter().copied().chain(overdrawn).collect()
+    }
+
+    /// A read for a copy has its room.
+    pub(crate) fn begin_read(&self, id: SpgId, token: ReadToken, pledged: Pledged) {
+        self.reads.borrow_mut().insert((id, token), pledged);
+    }
+
+    /// A read for a copy is over: its room is pledged until what was read is sent.
+    pub(crate) fn end_read(&self, id: SpgId, token: ReadToken) -> Option<Pledged> {
+        self.reads.borrow_mut().remove(&(id, token))
+    }
+
+    /// The interval in which a PG began reads is over.
+    pub(crate) fn end_reads(&self, id: SpgId) {
+        self.reads.borrow_mut().retain(|(pg, _), _| *pg != id);
+    }
+
+    /// Whether a message must wait because of its bytes, or behind one of its kind. The store never
+    /// finds more than it has room for if all keep to their promises; those that are forced do not.
+    pub(crate) fn holds(&self, e: &Envelope, available: u64) -> bool {
+        let (bytes, ordered) = match &e.msg {
+            PeerMsg::Push(_) => (room_of(&e.msg), false),
+            PeerMsg::RepOp(_) => (e.room.map_or(0, |note| note.cost), true),
+            PeerMsg::Trim(_) => (0, true),
+            _ => return false,
+        };
+        let behind = |h: &Envelope| {
+            h.from == e.from
+                && h.header.receiver() == e.header.receiver()
+                && !matches!(h.msg, PeerMsg::Push(_))
+        };
+        bytes > available || (ordered && self.held.borrow().iter().any(behind))
+    }
+
+    /// The message waits for room in the store.
+    pub(crate) fn hold(&self, e: Envelope) {
+        self.held.borrow_mut().push(e);
+    }
+
+    /// Messages that may go on.
+    pub(crate) fn take_held(&self) -> Vec<Envelope> {
+        std::mem::take(&mut *self.held.borrow_mut())
     }
 
     /// Requests that wait for room look again.
     pub(crate) fn look_again(&self) {
         self.again.notify_waiters();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_under_way_takes_room() {
-        let rooms = Rooms::default();
-        let (a, b) = (OsdId(1), OsdId(2));
-        assert_eq!(rooms.full([a, b], u64::MAX), None, "nothing was said");
-        rooms.hear(a, Room { data: 100, copies: 150 });
-        rooms.hear(b, Room { data: 200, copies: 250 });
-        assert_eq!(rooms.full([a, b], 100), None);
-        assert_eq!(rooms.full([b, a], 101), Some(a));
-        let under_way = rooms.send(60);
-        assert_eq!(rooms.full([a, b], 41), Some(a));
-        assert_eq!(rooms.full([b], 141), Some(b));
-        assert_eq!(
-            rooms.full_of_copies([a, b], 150),
-            None,
-            "copies are counted by those who ask for them"
-        );
-        assert_eq!(rooms.full_of_copies([a, b], 151), Some(a));
-        drop(under_way);
-        assert_eq!(rooms.full([a, b], 100), None);
-        rooms.hear(a, Room::default());
-        assert_eq!(rooms.full([a], 1), Some(a));
     }
 }

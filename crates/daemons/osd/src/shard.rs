@@ -28,7 +28,7 @@ use types::{Epoch, PgId, PgStat};
 /// What a shard is told.
 pub(crate) enum ShardMsg {
     /// A message of another OSD.
-    Peer(Envelope),
+    Peer(Box<Envelope>),
     /// A request of a client.
     Request { request: Request, sink: Rc<dyn ReplySink>, guard: Option<msgr::ReceiveGuard> },
     /// A client's answer to a backoff.
@@ -176,7 +176,7 @@ impl Shard {
     pub(crate) fn send(&self, message: ShardMsg) {
         let core = &self.0;
         match message {
-            ShardMsg::Peer(e) => core.handle_peer(e),
+            ShardMsg::Peer(e) => core.handle_peer(*e),
             ShardMsg::Request { request, sink, guard } => core.handle_request(request, sink, guard),
             ShardMsg::Backoff { session, m } => core.backoff_acknowledged(session, &m),
             ShardMsg::SessionGone(session) => core.session_gone(session),

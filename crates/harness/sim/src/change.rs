@@ -196,7 +196,7 @@ pub fn encode_payload(changes: &[(ObjectId, Change)]) -> Payload {
             }
         }
     }
-    Payload { ops: ops.freeze(), data }
+    Payload { ops: ops.freeze(), data, room: 0 }
 }
 
 /// What a replica reads of it.

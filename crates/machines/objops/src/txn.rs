@@ -95,6 +95,17 @@ impl Mutations {
             .sum()
     }
 
+    /// Whether the changes may take blocks of a store, whatever objects have.
+    pub fn takes_blocks(&self) -> bool {
+        self.steps.iter().any(|(_, c)| c.takes_blocks())
+    }
+
+    /// Bytes of a store that the changes may take.
+    pub fn room(&self) -> u64 {
+        let changes: u64 = self.steps.iter().map(|(_, c)| c.room()).sum();
+        store::object_room(self.targets.len() as u64) + changes
+    }
+
     /// The blocks that the changes cover only in part, as far as an object has them: object, and
     /// where the block is.
     pub fn edges(&self) -> impl Iterator<Item = (&ObjectId, u64)> {

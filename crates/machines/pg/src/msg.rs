@@ -3,7 +3,7 @@
 //! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`,
 //! which carries the payload of a write or a push untouched, so that it is never copied. The tag of
 //! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub, 50 to
-//! 52 to shards.
+//! 52 to shards, 53 to room.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl PeerHeader {
 }
 
 /// The format of messages. OSDs understand no other.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The object changes of a write, opaque to the PG. `ops` describes them and may refer to ranges of
 /// `data`, typically the data segment of the client's message.
@@ -64,6 +64,8 @@ pub struct Payload {
     pub ops: Bytes,
     /// Bulk bytes.
     pub data: Bytes,
+    /// Bytes of a store that are set aside for it. The host's; not sent.
+    pub room: u64,
 }
 
 /// Part of a log: all its entries after `tail`, oldest first.
@@ -258,6 +260,8 @@ pub enum PeerMsg {
         /// `to` of the part.
         to: Progress,
     },
+    /// Nothing but what goes beside it: how much the receiver may send. For no PG.
+    Room,
     /// Trim the log up to this version although no write comes along.
     Trim(Eversion),
     /// The PG is clean elsewhere: the sender, its primary, does not need this copy.
@@ -480,6 +484,7 @@ impl PeerMsg {
                 version.encode(&mut out, f);
                 to.encode(&mut out, f);
             }
+            Self::Room => out.put_u8(53),
             Self::Trim(to) => {
                 out.put_u8(13);
                 to.encode(&mut out, f);
@@ -616,7 +621,7 @@ impl PeerMsg {
                     stats: r.get()?,
                     trim_to: r.get()?,
                     committed: r.get()?,
-                    payload: Payload { ops: r.get()?, data },
+                    payload: Payload { ops: r.get()?, data, room: 0 },
                     log_only: tag == 15,
                 }))
             }
@@ -645,6 +650,7 @@ impl PeerMsg {
             11 => Self::PullFailed { oid: r.get()?, version: r.get()? },
             12 => Self::PushReply { oid: r.get()?, version: r.get()?, to: r.get()? },
             13 => Self::Trim(r.get()?),
+            53 => Self::Room,
             14 => Self::Remove,
             16 => Self::StartBackfill {
                 info: r.get()?,

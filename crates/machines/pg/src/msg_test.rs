@@ -74,7 +74,11 @@ fn samples() -> Vec<PeerMsg> {
         stats: StatSum { num_wr: 1, ..StatSum::default() },
         trim_to: version(1),
         committed: version(2),
-        payload: Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"payload") },
+        payload: Payload {
+            ops: Bytes::from_static(b"ops"),
+            data: Bytes::from_static(b"payload"),
+            room: 0,
+        },
         log_only: false,
     };
     let log_only = RepOp { payload: Payload::default(), log_only: true, ..rep_op.clone() };
@@ -163,6 +167,7 @@ fn samples() -> Vec<PeerMsg> {
         PeerMsg::PullFailed { oid: oid(), version: version(3) },
         PeerMsg::PushReply { oid: oid(), version: version(3), to: Progress::default() },
         PeerMsg::Trim(version(2)),
+        PeerMsg::Room,
         PeerMsg::MarkMissing { objects: vec![(oid(), version(3))] },
         PeerMsg::ScrubReserve,
         PeerMsg::ScrubReserved { granted: true },
@@ -209,7 +214,7 @@ fn the_payload_is_not_copied() {
         stats: StatSum::default(),
         trim_to: version(0),
         committed: version(0),
-        payload: Payload { ops: Bytes::new(), data: payload.clone() },
+        payload: Payload { ops: Bytes::new(), data: payload.clone(), room: 0 },
         log_only: false,
     };
     let (front, data) = PeerMsg::RepOp(Box::new(op)).encode(&header());

@@ -46,7 +46,7 @@ pub use error::StoreError;
 pub use options::{Budgets, Options};
 pub use report::{DumpReport, FsckProblem, FsckReport, ObjectDump};
 pub use store::{Store, Usage};
-pub use txn::{Change, Op, Transaction};
+pub use txn::{Change, Op, Transaction, object_room};
 pub use types::{
     AllocHint, BLOCK, Buffers, Coll, Key, ListPage, OmapPage, Range, Stat, StatFs, WriteHint,
 };

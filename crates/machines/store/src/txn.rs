@@ -1,6 +1,6 @@
 //! Transactions: a list of changes that happens as a whole or not at all.
 
-use crate::types::{AllocHint, Buffers, Coll, Key, WriteHint};
+use crate::types::{AllocHint, BLOCK, Buffers, Coll, Key, WriteHint};
 use crate::window::{RowRange, Window};
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
@@ -65,6 +65,60 @@ pub enum Change {
     Hint(AllocHint),
 }
 
+/// Blocks that a store keeps back for each object that was changed, until a checkpoint has it.
+const OBJECT_BLOCKS: u64 = 5;
+
+impl Change {
+    /// Blocks that the change may take at once, whatever the object has.
+    pub(crate) fn blocks(&self) -> u64 {
+        let partial = |off: u64, end: u64| {
+            let (first, last) = (!off.is_multiple_of(BLOCK), !end.is_multiple_of(BLOCK));
+            u64::from(first) + u64::from(last && (!first || off / BLOCK != end / BLOCK))
+        };
+        match self {
+            Change::Write { off, data, .. } | Change::Xor { off, data } => {
+                (off % BLOCK + data.len()).div_ceil(BLOCK)
+            }
+            Change::Zero { off, len } => partial(*off, off.saturating_add(*len)),
+            Change::Truncate { size } => partial(*size, *size),
+            Change::CloneRange { off, to_off, len, .. } if off % BLOCK == to_off % BLOCK => {
+                partial(*to_off, to_off.saturating_add(*len))
+            }
+            Change::CloneRange { to_off, len, .. } => (to_off % BLOCK + len).div_ceil(BLOCK),
+            _ => 0,
+        }
+    }
+
+    /// Whether the change may take blocks.
+    pub fn takes_blocks(&self) -> bool {
+        self.blocks() > 0
+    }
+
+    /// Bytes of attributes and omap that the change carries.
+    fn row_bytes(&self) -> u64 {
+        let rows =
+            |r: &[(Bytes, Bytes)]| r.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
+        match self {
+            Change::SetAttrs(attrs) => rows(attrs),
+            Change::OmapSet(r) => rows(r),
+            Change::OmapHeader(header) => header.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a store that the change may take, besides those of its object
+    /// ([`object_room`]): the blocks of data, and what is kept back for rows until a checkpoint has
+    /// them.
+    pub fn room(&self) -> u64 {
+        self.blocks() * BLOCK + self.row_bytes() * 2
+    }
+}
+
+/// Bytes of a store that are kept back for so many objects that are changed.
+pub fn object_room(objects: u64) -> u64 {
+    objects.saturating_mul(OBJECT_BLOCKS * BLOCK)
+}
+
 /// One operation. Later operations of a transaction see the effects of earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are named after what they are")]
@@ -117,19 +171,31 @@ impl Transaction {
 
     /// Bytes of data, attributes and omap that the transaction carries.
     pub fn payload_bytes(&self) -> u64 {
-        let rows =
-            |r: &[(Bytes, Bytes)]| r.iter().map(|(k, v)| (k.len() + v.len()) as u64).sum::<u64>();
-        self.ops
-            .iter()
-            .filter_map(|op| if let Op::Object { change, .. } = op { Some(change) } else { None })
+        self.changes()
             .map(|change| match change {
                 Change::Write { data, .. } | Change::Xor { data, .. } => data.len(),
-                Change::SetAttrs(attrs) => rows(attrs),
-                Change::OmapSet(r) => rows(r),
-                Change::OmapHeader(header) => header.len() as u64,
-                _ => 0,
+                _ => change.row_bytes(),
             })
             .sum()
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.ops.iter().filter_map(|op| match op {
+            Op::Object { change, .. } => Some(change),
+            _ => None,
+        })
+    }
+
+    /// Bytes of a store that the transaction may take, objects that it changes included.
+    pub fn room(&self) -> u64 {
+        let mut objects: Vec<&Key> = self
+            .ops
+            .iter()
+            .filter_map(|op| if let Op::Object { key, .. } = op { Some(key) } else { None })
+            .collect();
+        objects.sort_unstable();
+        objects.dedup();
+        object_room(objects.len() as u64) + self.changes().map(Change::room).sum::<u64>()
     }
 
     /// See [`Op::CreateCollection`].

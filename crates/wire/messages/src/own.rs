@@ -6,11 +6,12 @@ use crate::payload::message;
 use bytes::Bytes;
 use denc_derive::Denc;
 use std::collections::BTreeMap;
+use types::room::RoomNote;
 use types::{EntityAddrVec, Epoch, OsdId, PgId, PoolId, SpgId};
 
 message! {
     /// Between the OSDs of a placement group.
-    PeerMessage = 0x7000, "siphon_peer", version 2, compat 1 {
+    PeerMessage = 0x7000, "siphon_peer", version 3, compat 3 {
         /// The sender's map epoch.
         epoch: Epoch,
         /// The OSD that sends: on a shared connection the peer's name is not enough.
@@ -19,8 +20,8 @@ message! {
         pgid: SpgId,
         /// What the placement group says; its own encoding.
         payload: Bytes,
-        /// Bytes that the receiver may still send: data of clients, and copies of objects.
-        room: Option<(u64, u64)> = since 2,
+        /// Bytes that the two OSDs let each other send.
+        room: Option<RoomNote>,
     }, data data
 
     /// What an OSD tells the mgr.

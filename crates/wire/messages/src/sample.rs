@@ -5,6 +5,7 @@ use bytes::Bytes;
 use cephfs::{FileLayout, Frag, Ino, InodeStat, MetricSpec, Quota, ReplyCap, Trace};
 use std::collections::BTreeMap;
 use types::rados::*;
+use types::room::RoomNote;
 use types::*;
 
 /// A small generator (splitmix64); tests need variety, not quality.
@@ -155,6 +156,7 @@ structs! {
     ClientReconnect { caps, realms, more }
     ClientSnap { op, split, split_inos, split_realms, trace }
     ClientMetric { kind, struct_v, fields }
+    RoomNote { life, peer, number, cost, committed, heard, data, copies, asks }
     MetricSpec { flags }
     Quota { max_bytes, max_files }
     ReplyCap { caps, wanted, cap_id, seq, mseq, realm, flags }

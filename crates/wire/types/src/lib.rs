@@ -32,6 +32,7 @@ pub mod pool_opts;
 pub mod rados;
 pub mod release;
 pub mod replies;
+pub mod room;
 pub mod scrub;
 pub mod service_map;
 pub mod snap;

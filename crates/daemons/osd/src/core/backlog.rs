@@ -53,7 +53,7 @@ impl Backlog {
         }
         let first = {
             let mut waiting = self.waiting.borrow_mut();
-            self.bytes.set(self.bytes.get() + txn.payload_bytes());
+            self.bytes.set(self.bytes.get() + txn.room());
             waiting.push_back((txn, Box::new(done)));
             waiting.len() == 1
         };
@@ -139,7 +139,7 @@ impl Backlog {
     fn next(&self) -> Option<(Transaction, Done)> {
         let next = self.waiting.borrow_mut().pop_front();
         if let Some((txn, _)) = &next {
-            self.bytes.set(self.bytes.get() - txn.payload_bytes());
+            self.bytes.set(self.bytes.get() - txn.room());
         }
         next
     }

@@ -37,6 +37,7 @@ impl Core {
                 unborn.advance(self.whoami, &*view, &pools)
             }
         };
+        self.end_lives(&*map);
         self.join_groups(&view);
         for host in self.hosts() {
             self.next_map_of(&host, &view);
@@ -97,9 +98,7 @@ impl Core {
 
     /// Takes a message from another OSD.
     pub fn handle_peer(&self, e: Envelope) {
-        if let Some(room) = e.room {
-            self.rooms.hear(e.from, room);
-        }
+        let Some(mut e) = self.take_note(e) else { return };
         if let Some(host) = self.host(e.header.receiver()) {
             match &e.msg {
                 PeerMsg::RepOp(_) => {
@@ -110,6 +109,7 @@ impl Core {
                 PeerMsg::Push(_) => self.check_backfillfull(),
                 _ => {}
             }
+            host.arrives(self.rooms.stored(e.arrived));
             host.handle(pg::Event::Peer { from: e.from, header: e.header, msg: e.msg });
             return;
         }
@@ -117,6 +117,7 @@ impl Core {
             self.wait_map(e.header.sent, Waiter::Peer(Box::new(e)));
             return;
         };
+        let _dropped = self.rooms.stored(std::mem::take(&mut e.arrived));
         let view: MapRef = map;
         match creation::stranger(self.whoami, e.from, &e.header, &e.msg, &*view) {
             creation::Stranger::Adopt => {
@@ -129,7 +130,7 @@ impl Core {
             }
             creation::Stranger::Answer(header, msg) => {
                 let to = PgShard { osd: e.from, shard: header.to };
-                self.links.net.send(&[to], header, msg, self.room())
+                self.send(&[to], header, msg)
             }
             creation::Stranger::Drop => {}
             creation::Stranger::WaitForMap => {

@@ -305,6 +305,7 @@ impl Core {
 
     /// Tries again what waits for room in the store. Called now and then.
     pub fn retry_waiting_for_room(&self) {
+        self.ask_for_room();
         self.rooms.look_again();
         if self.rooms.full_waiters.replace(false) {
             for host in self.hosts() {

@@ -663,7 +663,7 @@ impl Daemon {
         let peers = tokio::task::spawn_local(async move {
             while let Some(e) = inbox.recv().await {
                 let Some(shard) = shard.upgrade() else { return };
-                shard.send(ShardMsg::Peer(e));
+                shard.send(ShardMsg::Peer(Box::new(e)));
             }
         });
         let (weak, shard) = (Rc::downgrade(self), self.shard.downgrade());

@@ -29,7 +29,7 @@ impl Daemon {
             OsdOp::TYPE => self.client_op(conn, message, guard),
             PeerMessage::TYPE if conn.peer_type() == EntityType::OSD => {
                 if let Some(e) = Net::decode(&message) {
-                    self.shard.send(ShardMsg::Peer(e));
+                    self.shard.send(ShardMsg::Peer(Box::new(e)));
                 } else {
                     tracing::warn!(peer = %conn.peer_name(), "a message from another OSD cannot be read");
                 }

@@ -141,7 +141,8 @@ pub(super) fn proposal(tid: u64, name: &str) -> Proposal {
         op_returns: Vec::new(),
         written: ec::ShardSet::EMPTY,
     };
-    let payload = Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"data") };
+    let payload =
+        Payload { ops: Bytes::from_static(b"ops"), data: Bytes::from_static(b"data"), room: 0 };
     Proposal {
         token: OpToken(tid),
         entries: smallvec![entry],

@@ -330,6 +330,14 @@ impl Pg {
         }
     }
 
+    /// Copies that lack an object and get it from this one.
+    pub fn copies_lacking(&self, oid: &ObjectId) -> Vec<PgShard> {
+        let lacks = |c: &PgShard| {
+            self.peers.get(c).is_some_and(|p| p.missing.as_ref().is_some_and(|m| m.contains(oid)))
+        };
+        self.mapping.acting.iter().copied().chain(self.followers()).filter(lacks).collect()
+    }
+
     fn start_push(&mut self, oid: ObjectId) {
         let mut targets = Vec::new();
         let mut version = Eversion::default();

@@ -395,41 +395,21 @@ impl State {
 
     /// Fails if the transaction may need more blocks than it may have.
     fn room_for(&self, txn: &Transaction) -> Result<(), StoreError> {
-        let partial = |off: u64, end: u64| edges(off, end).count() as u64;
-        let mut frees = false;
-        let need: u64 = txn
-            .ops
-            .iter()
-            .map(|op| match op {
-                Op::Object { change, .. } => match change {
-                    Change::Write { off, data, .. } | Change::Xor { off, data } => {
-                        (off % B + data.len()).div_ceil(B)
-                    }
-                    Change::Zero { off, len } => {
-                        frees |= *len >= B;
-                        partial(*off, off + len)
-                    }
-                    Change::Truncate { size } => {
-                        frees = true;
-                        partial(*size, *size)
-                    }
-                    Change::CloneRange { off, to_off, len, .. } if off % B == to_off % B => {
-                        partial(*to_off, to_off + len)
-                    }
-                    Change::CloneRange { to_off, len, .. } => (to_off % B + len).div_ceil(B),
-                    Change::Remove | Change::OmapClear | Change::OmapRmRange { .. } => {
-                        frees = true;
-                        0
-                    }
-                    _ => 0,
-                },
-                Op::RemoveCollection { .. } => {
-                    frees = true;
-                    0
-                }
-                _ => 0,
-            })
-            .sum();
+        let frees = |op: &Op| match op {
+            Op::Object { change, .. } => match change {
+                Change::Zero { len, .. } => *len >= B,
+                Change::Truncate { .. }
+                | Change::Remove
+                | Change::OmapClear
+                | Change::OmapRmRange { .. } => true,
+                _ => false,
+            },
+            Op::RemoveCollection { .. } => true,
+            _ => false,
+        };
+        let blocks = |op: &Op| if let Op::Object { change, .. } = op { change.blocks() } else { 0 };
+        let need: u64 = txn.ops.iter().map(blocks).sum();
+        let frees = txn.ops.iter().any(frees);
         let (free, reserve) = (self.alloc.free_blocks(), self.reserve());
         let floor = match (need, frees) {
             // What gives space back may use the last of it.
