@@ -843,8 +843,8 @@ def test_servers_are_killed_under_load(cl, servers, clients, mounts, follows):
     for n, steps in enumerate(kept):
         assert read(clients[0], f"{here}/log.{n}", 1 << 24).decode().split() == [str(s) for s in steps]
     eventually(lambda: sorted(s for _, s in servers.states().values()) == ["up:active", "up:standby"], what="a server that waits")
-    for what, all in ("server", servers_paused), ("clients", clients_paused):
-        print(f"pauses of the {what}: median {sorted(all)[len(all) // 2]:.1f} s, longest {max(all):.1f} s")
+    for what, pauses in ("server", servers_paused), ("clients", clients_paused):
+        print(f"pauses of the {what}: median {sorted(pauses)[len(pauses) // 2]:.1f} s, longest {max(pauses):.1f} s")
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")

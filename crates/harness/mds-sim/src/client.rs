@@ -505,6 +505,8 @@ impl Client {
     /// An answer. Says which request it is for.
     pub fn reply(&mut self, from: Rank, reply: &Reply) -> Option<Request> {
         let request = self.waiting.take_if(|r| r.tid == reply.tid)?;
+        let known = self.caps.get(&request.path.ino).and_then(|c| c.names.get(&request.path.path));
+        let replaced = known.copied();
         for stat in reply.dentry.iter().map(|d| &d.dir).chain(&reply.target) {
             self.learn(from, stat);
         }
@@ -531,14 +533,21 @@ impl Client {
                 }
             };
         }
+        // As libcephfs: the old name is gone, whatever it is, and so are all names of an inode that
+        // was replaced. Those in directories that the rename is not about are left out here: no
+        // server finds them.
         if let (0, Op::Rename) = (reply.result, &request.op) {
-            let path = &request.path2;
-            let same = *path == request.path;
-            let linked = reply.dentry.is_some() && !same;
-            if linked && let Some(cap) = self.caps.get_mut(&path.ino) {
-                // Two names of one inode stay; the client cannot tell, and asks again.
-                cap.names.remove(&path.path);
-                cap.complete = false;
+            if let Some(cap) = self.caps.get_mut(&request.path2.ino) {
+                cap.names.remove(&request.path2.path);
+            }
+            if reply.dentry.is_some() && replaced.is_some() {
+                for dir in [request.path.ino, request.path2.ino] {
+                    let Some(cap) = self.caps.get_mut(&dir) else { continue };
+                    cap.names.retain(|name, ino| {
+                        Some(*ino) != replaced
+                            || (dir == request.path.ino && *name == request.path.path)
+                    });
+                }
             }
         }
         if let (Op::Readdir { after, .. }, Extra::Page { end, entries, .. }) =

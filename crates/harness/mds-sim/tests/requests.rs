@@ -125,6 +125,66 @@ fn a_quota_of_bytes_bounds_what_a_writer_is_granted() {
     assert_eq!(b.ask(other, "", Op::Setattr(size)).result, -Errno::EDQUOT.0);
 }
 
+/// Renames a name of the root, and says whether client 1 had to give up that it knows its names.
+fn rename_gives_names_up(b: &mut Bench, from: &str, to: &str) -> bool {
+    let before = b.told.len();
+    let had = b.mds.issued(Ino::ROOT, ClientId(1));
+    assert!(had & caps::FILE_SHARED != 0, "{had:#x}");
+    let tid = b.send(1, Ino::ROOT, to, (Ino::ROOT, from), Op::Rename);
+    assert_eq!(b.answer(tid).unwrap().result, 0);
+    b.told[before..].iter().any(|(_, _, action)| {
+        matches!(action, Action::Caps(_, m) if m.op == CapsOp::Revoke
+            && m.inode.ino == Ino::ROOT && m.caps & caps::FILE_SHARED == 0)
+    })
+}
+
+#[test]
+fn a_client_gives_names_up_when_a_rename_has_it_forget_some_that_stay() {
+    let mut b = Bench::new(Bench::conf());
+    let ino = b.ask(Ino::ROOT, "a", create()).target.unwrap().inode.ino;
+    assert_eq!(b.ask(Ino::ROOT, "c", create()).result, 0);
+    assert_eq!(b.ask(Ino::ROOT, "d", create()).result, 0);
+    // A file with one name is replaced: the client may go on with its names.
+    assert!(!rename_gives_names_up(&mut b, "c", "d"));
+    let link = b.send(1, Ino::ROOT, "b", (ino, ""), Op::Link);
+    assert_eq!(b.answer(link).unwrap().result, 0);
+    // To its own name, to another name of the inode, and over one of two names.
+    for (from, to) in [("a", "a"), ("a", "b"), ("d", "a")] {
+        assert!(rename_gives_names_up(&mut b, from, to), "{from} to {to}");
+        assert_eq!(b.ask(Ino::ROOT, "b", Op::Lookup { mask: 0 }).result, 0);
+    }
+}
+
+#[test]
+fn a_rename_that_changes_nothing_is_answered_without_a_record() {
+    let mut b = Bench::new(Bench::conf());
+    assert_eq!(b.ask(Ino::ROOT, "a", create()).result, 0);
+    let tid = b.send(1, Ino::ROOT, "a", (Ino::ROOT, "a"), Op::Rename);
+    let reply = b.answer(tid).unwrap();
+    assert!(reply.result == 0 && reply.dentry.is_none() && reply.target.is_none(), "{reply:?}");
+}
+
+#[test]
+fn what_a_rename_would_replace_is_judged_as_by_stock() {
+    let mut b = Bench::new(Bench::conf());
+    let full = b.mkdir(Ino::ROOT, "full");
+    b.mkdir(full, "below");
+    b.mkdir(Ino::ROOT, "empty");
+    assert_eq!(b.ask(Ino::ROOT, "file", create()).result, 0);
+    let cases = [
+        ("file", "full", Errno::ENOTEMPTY),
+        ("empty", "full", Errno::ENOTEMPTY),
+        ("file", "empty", Errno::EISDIR),
+        ("empty", "file", Errno::ENOTDIR),
+    ];
+    for (from, to, error) in cases {
+        let tid = b.send(1, Ino::ROOT, to, (Ino::ROOT, from), Op::Rename);
+        assert_eq!(b.answer(tid).unwrap().result, -error.0, "{from} to {to}");
+    }
+    let tid = b.send(1, full, "empty", (Ino::ROOT, "full"), Op::Rename);
+    assert_eq!(b.answer(tid).unwrap().result, -Errno::EINVAL.0);
+}
+
 #[test]
 fn a_subvolume_has_numbers_of_its_own_and_is_left_by_no_rename() {
     let mut b = Bench::new(Bench::conf());

@@ -39,27 +39,27 @@ impl Mds {
             self.chain(ino)?;
             self.permit(ino)?;
         }
+        // Two names of one inode, or one name: nothing happens. Clients hold the old name for gone
+        // at an answer with a record or without one, and must not trust that.
         if over == Some(ino) {
-            // Two names of one inode, or one name: nothing happens.
-            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
+            self.take_names(client, from, to)?;
+            return Ok(Answer::default());
         }
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
         }
+        let is_dir = self.is_dir(ino);
         if self.space_of(from) != self.space_of(to) {
             return fail(Errno::EXDEV);
         }
-        let is_dir = self.is_dir(ino);
         if is_dir {
             self.may_move(ino, from, to)?;
         }
+        if let Some(over) = over {
+            self.may_replace(is_dir, over)?;
+        }
         let mut halves = Vec::new();
         if let Some(over) = over {
-            match (is_dir, self.is_dir(over)) {
-                (true, false) => return fail(Errno::ENOTDIR),
-                (false, true) => return fail(Errno::EISDIR),
-                _ => {}
-            }
             if self.is_mine(over) {
                 self.ready_over(client, over)?;
             } else {
@@ -75,6 +75,9 @@ impl Mds {
             let same = self.quota_of(from).map(|q| q.0) == self.quota_of(to).map(|q| q.0);
             let files = if same { 0 } else { stat.rfiles + stat.rsubdirs };
             self.check_quota(to, files, if files == 0 { 0 } else { stat.rbytes })?;
+        }
+        if over.is_some_and(|over| self.has_more_names(over)) {
+            self.take_names(client, from, to)?;
         }
         self.writes(client, from, Group::File);
         self.writes(client, to, Group::File);
@@ -120,6 +123,34 @@ impl Mds {
             return fail(Errno::EXDEV);
         }
         if self.is_below(to, ino) { fail(Errno::EINVAL) } else { Ok(()) }
+    }
+
+    /// Whether an inode that loses a name may have others.
+    fn has_more_names(&self, over: Ino) -> bool {
+        !self.is_dir(over)
+            && self.nodes.get(&over).is_none_or(|n| !self.is_mine(over) || n.inode.nlink > 1)
+    }
+
+    /// Has the client of a rename give back what lets it trust its names in both directories.
+    /// Libcephfs drops all names of an inode that was replaced, and holds them for gone.
+    fn take_names(&mut self, client: ClientId, from: Ino, to: Ino) -> Exec<()> {
+        self.takes(client, from, Group::File);
+        self.takes(client, to, Group::File);
+        self.settled()
+    }
+
+    /// Fails if what is at the new place is of another kind. A directory with names is told first,
+    /// as by stock; only the owner of a directory knows whether it has some.
+    fn may_replace(&self, is_dir: bool, over: Ino) -> Exec<()> {
+        let there = self.nodes.get(&over).map(|n| &n.inode).filter(|i| i.is_dir());
+        let mine = there.filter(|_| self.is_mine(over));
+        let names = mine.map_or(0, |i| i.dirstat.files + i.dirstat.subdirs);
+        match (is_dir, there.is_some()) {
+            (_, true) if names != 0 => fail(Errno::ENOTEMPTY),
+            (true, false) => fail(Errno::ENOTDIR),
+            (false, true) => fail(Errno::EISDIR),
+            _ => Ok(()),
+        }
     }
 
     /// Makes sure that the name of an inode of this owner could be taken by a rename.
@@ -182,8 +213,7 @@ impl Mds {
             self.inode(ino)?;
         }
         if over == Some(ino) {
-            // Two names of one inode: nothing happens.
-            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
+            return Ok(Answer::default());
         }
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
@@ -191,8 +221,8 @@ impl Mds {
         if u32::from(d_type) << 12 == mode::DIR {
             return fail(Errno::EXDEV);
         }
-        if over.is_some_and(|over| self.is_dir(over)) {
-            return fail(Errno::EISDIR);
+        if let Some(over) = over {
+            self.may_replace(false, over)?;
         }
         self.crosses(to)?;
         self.check_quota(to, 1, 0)?;
