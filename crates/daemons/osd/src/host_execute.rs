@@ -25,7 +25,7 @@ use client::wall_clock;
 use objops::object::{At, ObjectState, SnapSet, SnapSetExt};
 use objops::seal::{SealArgs, error_entry};
 use objops::txn::Mutations;
-use objops::{Env, Exec, ObjectReader, OpOutcome, OsdFlags, WatchEnv};
+use objops::{Env, Exec, ObjectReader, OpCode, OpOutcome, OsdFlags, WatchEnv};
 use pg::{ObjectStatus, StatSum};
 use smallvec::smallvec;
 use std::rc::Rc;
@@ -145,12 +145,20 @@ impl PgHost {
         }
         let reason = match self.with_pg(|pg| pg.object_status(&op.head)) {
             ObjectStatus::Missing | ObjectStatus::Unfound => Reason::Missing(op.head.clone()),
-            ObjectStatus::Degraded if op.info.rwordered() => Reason::Degraded(op.head.clone()),
+            ObjectStatus::Degraded if op.info.rwordered() && !self.overtakes_copy(op) => {
+                Reason::Degraded(op.head.clone())
+            }
             _ => return false,
         };
         self.handle(pg::Event::RecoverNow(op.head.clone()));
         self.wait(op.clone(), reason);
         true
+    }
+
+    /// Whether a request deletes its object, and need not wait until that is copied to others.
+    fn overtakes_copy(&self, op: &ClientOp) -> bool {
+        op.m().ops.iter().all(|o| o.code == OpCode::DELETE)
+            && self.with_pg(|pg| pg.may_overtake_copy(&op.head))
     }
 
     /// Answers a request that failed before or in its execution. A write's failure is remembered,
@@ -230,7 +238,8 @@ impl PgHost {
         if let Some(oid) = lost.into_iter().next() {
             return Some(oid);
         }
-        if self.with_pg(|pg| pg.must_wait(target, op.info.may_write())) {
+        let writes = op.info.may_write() && !self.overtakes_copy(op);
+        if self.with_pg(|pg| pg.must_wait(target, writes)) {
             return Some(target.clone());
         }
         self.rollback_waits(op, snapset)

@@ -554,6 +554,15 @@ impl Pg {
         ObjectStatus::Ready
     }
 
+    /// Whether a deletion of this object goes ahead of its copy to others: that may wait for the room
+    /// which the deletion gives. Copies that lack the object learn of it by the log.
+    pub fn may_overtake_copy(&self, oid: &ObjectId) -> bool {
+        !self.backend().is_lazy()
+            && !self.missing.contains(oid)
+            && !self.recovery.is_losing(oid)
+            && !self.recovery.is_unfound(oid)
+    }
+
     /// Whether a read, or with `write` a write, of this object must wait for its recovery.
     pub fn must_wait(&self, oid: &ObjectId, write: bool) -> bool {
         self.missing.contains(oid)
@@ -703,6 +712,8 @@ mod lease_test;
 mod machine_test;
 #[cfg(test)]
 mod peering_status_test;
+#[cfg(test)]
+mod recovery_test;
 #[cfg(test)]
 mod repair_test;
 #[cfg(test)]

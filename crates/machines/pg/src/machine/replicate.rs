@@ -1,11 +1,15 @@
 //! Writes: the primary orders them, all copies persist them, the client hears when all have.
 
+use std::collections::BTreeSet;
+
 use smallvec::{SmallVec, smallvec};
 use types::{Eversion, ObjectId, PgShard, ShardId};
 
-use crate::action::{Action, Persist, Source};
+use crate::action::{Action, Peers, Persist, Source};
+use crate::info::Backfill;
 use crate::log_entry::{LogEntry, LogOp, Logged};
 use crate::merge;
+use crate::missing::MissingSet;
 use crate::msg::{Payload, PeerMsg, RepOp};
 use crate::proposal::{NotActive, Payloads, Proposal};
 use crate::rows;
@@ -104,8 +108,8 @@ impl Pg {
         let repeat = match proposal.payloads {
             Payloads::Same(payload) if !self.backend().is_lazy() => {
                 op.payload = payload;
-                let repeat = self.send_to_followers(&op);
-                self.send_all(self.replicas(), PeerMsg::RepOp(Box::new(op)));
+                let mut repeat = self.send_to_followers(&op);
+                repeat.extend(self.send_to_replicas(op));
                 repeat
             }
             payloads => self.send_to_named(&op, &payloads),
@@ -117,10 +121,34 @@ impl Pg {
         let version = self.info.last_update;
         let waits = if self.backend().is_lazy() { Waits::Named(names) } else { Waits::All };
         self.inflight.push_back(InFlight { version, token: proposal.token, persist, oids, waits });
+        let repeat: BTreeSet<ObjectId> = repeat.into_iter().collect();
         for oid in repeat {
             self.repeat_copy(oid);
         }
         Ok(version)
+    }
+
+    /// Sends a write to all acting replicas. Those that lack an object of it get the log entries
+    /// alone. Returns these objects.
+    fn send_to_replicas(&mut self, op: RepOp) -> Vec<ObjectId> {
+        let (mut whole, mut repeat) = (Peers::new(), Vec::new());
+        for shard in self.replicas() {
+            let missing = self.peers.get_mut(&shard).and_then(|p| p.missing.as_mut());
+            let lacks = |m: &&mut MissingSet| op.entries.iter().any(|e| m.contains(&e.entry.oid));
+            let Some(missing) = missing.filter(lacks) else {
+                whole.push(shard);
+                continue;
+            };
+            let mut learned = merge::Outcome::default();
+            for e in &op.entries {
+                merge::learn(missing, &Backfill::Complete, &e.entry, &mut learned, merge::WHOLE);
+            }
+            repeat.extend(learned.touched);
+            let msg = RepOp { payload: Payload::default(), log_only: true, ..op.clone() };
+            self.send(shard, PeerMsg::RepOp(Box::new(msg)));
+        }
+        self.send_all(whole, PeerMsg::RepOp(Box::new(op)));
+        repeat
     }
 
     /// Sends a write to copies of which each gets something else: to those that it changes, and to
