@@ -38,8 +38,8 @@ impl Core {
         self.links.net.tell(osd, self.rooms.note(osd, 0, self.room(), asks), self.epoch());
     }
 
-    /// Takes the note of a message. `None` if there was nothing else, or the message must wait until
-    /// there is room for it.
+    /// Takes the note of a message. `None` if there was nothing else, or the message must wait
+    /// until there is room for it.
     pub(crate) fn take_note(&self, mut e: Envelope) -> Option<Envelope> {
         let first = !e.heard;
         if first && let Some(note) = &e.room {

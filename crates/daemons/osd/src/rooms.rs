@@ -3,8 +3,8 @@
 //! What a primary has sent is in the PG's log: a replica cannot refuse it. The map says that an OSD
 //! is full only seconds after it is. So every message between OSDs has a note of what the receiver
 //! may send in all ([`room_ledger`]). A write that takes blocks waits until its room is pledged by
-//! all that take it; so does the reading of an object for a push. Deletes, the log and the OSD's own
-//! records use what is kept back, and so does what an operator forces.
+//! all that take it; so does the reading of an object for a push. Deletes, the log and the OSD's
+//! own records use what is kept back, and so does what an operator forces.
 
 use pg::{ObjectChunk, PeerMsg, ReadToken};
 use room_ledger::{Kind, Ledger, Pledge, RoomNote, Space, life};

@@ -4,8 +4,8 @@ use crate::commands::ClockSkew;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How many measurements of a monitor are kept. The one whose answer came soonest counts: it says
-/// most.
+/// How many measurements of a monitor are kept. The one with the soonest answer counts: it
+/// says most.
 const KEPT: usize = 4;
 
 /// What the leader knows of the others' clocks.
@@ -56,7 +56,7 @@ impl Timechecks {
         &self.free
     }
 
-    /// Of everybody that was measured: by how much the clock is off at least. What may be the
+    /// Of each monitor that was measured: by how much the clock is off at least. What may be the
     /// answer's way counts as that.
     pub fn skews(&self) -> BTreeMap<String, ClockSkew> {
         let skew = |p: &Peer| {

@@ -554,8 +554,8 @@ impl Pg {
         ObjectStatus::Ready
     }
 
-    /// Whether a deletion of this object goes ahead of its copy to others: that may wait for the room
-    /// which the deletion gives. Copies that lack the object learn of it by the log.
+    /// Whether a deletion of this object goes ahead of its copy to others: that may wait for the
+    /// room which the deletion gives. Copies that lack the object learn of it by the log.
     pub fn may_overtake_copy(&self, oid: &ObjectId) -> bool {
         !self.backend().is_lazy()
             && !self.missing.contains(oid)
