@@ -287,14 +287,18 @@ def waits_for(directory, looks=3):
 
 
 def eventually(check, timeout=60, what="condition"):
-    """Polls `check` until it is true: for what the cluster promises to reach, not when.
+    """Polls `check` until it is true: for what the cluster promises to reach, not when. A command in it that has no
+    answer in its own time is asked again.
 
     `what` is a text, or a function that tells what was found instead.
     """
     deadline = time.monotonic() + timeout
     pause = 0.02
     while True:
-        value = check()
+        try:
+            value = check()
+        except subprocess.TimeoutExpired:
+            value = None
         if value:
             return value
         assert time.monotonic() < deadline, f"gave up waiting for {what() if callable(what) else what}"
