@@ -304,6 +304,9 @@ class Steps:
 
 
 def same(a, b, inodes):
+    # A stock server looks whether a directory has names before it looks what is to replace it, or not.
+    if sorted(map(repr, (a, b))) == ["'error 21'", "'error 39'"]:
+        return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(same(x, y, inodes) for x, y in zip(a, b))
     if isinstance(a, Inode) and isinstance(b, Inode):

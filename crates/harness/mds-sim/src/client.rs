@@ -533,20 +533,24 @@ impl Client {
                 }
             };
         }
-        // As libcephfs: the old name is gone, whatever it is, and so are all names of an inode that
-        // was replaced. Those in directories that the rename is not about are left out here: no
-        // server finds them.
         if let (0, Op::Rename) = (reply.result, &request.op) {
-            if let Some(cap) = self.caps.get_mut(&request.path2.ino) {
-                cap.names.remove(&request.path2.path);
+            let path = &request.path2;
+            let same = *path == request.path;
+            let linked = reply.dentry.is_some() && !same;
+            if linked && let Some(cap) = self.caps.get_mut(&path.ino) {
+                // Two names of one inode stay; the client cannot tell, and asks again.
+                cap.names.remove(&path.path);
+                cap.complete = false;
             }
-            if reply.dentry.is_some() && replaced.is_some() {
-                for dir in [request.path.ino, request.path2.ino] {
-                    let Some(cap) = self.caps.get_mut(&dir) else { continue };
-                    cap.names.retain(|name, ino| {
-                        Some(*ino) != replaced
-                            || (dir == request.path.ino && *name == request.path.path)
-                    });
+            // As libcephfs: all names of an inode that was replaced are held for gone. Those in
+            // other directories are left out here: no server finds them.
+            let over =
+                replaced.filter(|ino| reply.target.as_ref().is_some_and(|t| t.inode.ino != *ino));
+            for dir in [request.path.ino, path.ino] {
+                if over.is_some()
+                    && let Some(cap) = self.caps.get_mut(&dir)
+                {
+                    cap.names.retain(|_, ino| Some(*ino) != over);
                 }
             }
         }

@@ -39,11 +39,9 @@ impl Mds {
             self.chain(ino)?;
             self.permit(ino)?;
         }
-        // Two names of one inode, or one name: nothing happens. Clients hold the old name for gone
-        // at an answer with a record or without one, and must not trust that.
         if over == Some(ino) {
-            self.take_names(client, from, to)?;
-            return Ok(Answer::default());
+            // Two names of one inode, or one name: nothing happens.
+            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
         }
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
@@ -55,11 +53,13 @@ impl Mds {
         if is_dir {
             self.may_move(ino, from, to)?;
         }
-        if let Some(over) = over {
-            self.may_replace(is_dir, over)?;
-        }
         let mut halves = Vec::new();
         if let Some(over) = over {
+            match (is_dir, self.is_dir(over)) {
+                (true, false) => return fail(Errno::ENOTDIR),
+                (false, true) => return fail(Errno::EISDIR),
+                _ => {}
+            }
             if self.is_mine(over) {
                 self.ready_over(client, over)?;
             } else {
@@ -139,20 +139,6 @@ impl Mds {
         self.settled()
     }
 
-    /// Fails if what is at the new place is of another kind. A directory with names is told first,
-    /// as by stock; only the owner of a directory knows whether it has some.
-    fn may_replace(&self, is_dir: bool, over: Ino) -> Exec<()> {
-        let there = self.nodes.get(&over).map(|n| &n.inode).filter(|i| i.is_dir());
-        let mine = there.filter(|_| self.is_mine(over));
-        let names = mine.map_or(0, |i| i.dirstat.files + i.dirstat.subdirs);
-        match (is_dir, there.is_some()) {
-            (_, true) if names != 0 => fail(Errno::ENOTEMPTY),
-            (true, false) => fail(Errno::ENOTDIR),
-            (false, true) => fail(Errno::EISDIR),
-            _ => Ok(()),
-        }
-    }
-
     /// Makes sure that the name of an inode of this owner could be taken by a rename.
     fn ready_over(&mut self, client: ClientId, over: Ino) -> Exec<()> {
         let there = self.get(over)?;
@@ -213,7 +199,8 @@ impl Mds {
             self.inode(ino)?;
         }
         if over == Some(ino) {
-            return Ok(Answer::default());
+            // Two names of one inode: nothing happens.
+            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
         }
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
@@ -221,8 +208,8 @@ impl Mds {
         if u32::from(d_type) << 12 == mode::DIR {
             return fail(Errno::EXDEV);
         }
-        if let Some(over) = over {
-            self.may_replace(false, over)?;
+        if over.is_some_and(|over| self.is_dir(over)) {
+            return fail(Errno::EISDIR);
         }
         self.crosses(to)?;
         self.check_quota(to, 1, 0)?;
