@@ -26,12 +26,19 @@ pub enum Progress {
     ClientsBack,
     /// Sessions are closed, and all is at rest.
     Stopped,
+    /// What is at rest, or the log, cannot be served.
+    Damaged,
 }
 
 /// What the server asks for, given what the map says. Clients keep their sessions over a failover
 /// only if they see the state `RECONNECT`: it lasts until all of them are back.
 pub fn wanted(state: MdsState, progress: Progress) -> MdsState {
     match state {
+        MdsState::CREATING | MdsState::STARTING | MdsState::REPLAY | MdsState::RESOLVE
+            if progress == Progress::Damaged =>
+        {
+            MdsState::DAMAGED
+        }
         MdsState::CREATING | MdsState::STARTING if progress >= Progress::Ready => MdsState::ACTIVE,
         MdsState::REPLAY | MdsState::RESOLVE if progress >= Progress::Ready => MdsState::RECONNECT,
         MdsState::RECONNECT if progress >= Progress::ClientsBack => MdsState::REJOIN,
@@ -74,6 +81,15 @@ mod tests {
         let all = [Progress::Loading, Progress::Ready];
         assert_eq!(way(MdsState::CREATING, &all), [MdsState::CREATING, MdsState::ACTIVE]);
         assert_eq!(way(MdsState::STANDBY, &all), [MdsState::STANDBY]);
+    }
+
+    #[test]
+    fn a_rank_that_cannot_be_read_is_given_up() {
+        for state in [MdsState::CREATING, MdsState::STARTING, MdsState::REPLAY] {
+            assert_eq!(wanted(state, Progress::Damaged), MdsState::DAMAGED);
+        }
+        // A server that waits holds no rank.
+        assert_eq!(wanted(MdsState::STANDBY, Progress::Damaged), MdsState::STANDBY);
     }
 
     #[test]

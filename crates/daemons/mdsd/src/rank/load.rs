@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use types::IntervalSet;
 use types::fsmap::{MdsMap, MdsState};
+use types::log::LogPriority;
 
 /// A rank that cannot be read is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(3);
@@ -31,8 +32,9 @@ enum LoadError {
     #[error(transparent)]
     Log(#[from] mds::ReplayError),
     #[error(
-        "the journal of a stock metadata server has changes that this server does not read: start \
-         the stock server again, run `ceph tell mds.NAME flush journal`, and then `ceph fs fail`"
+        "the journal of a stock metadata server has changes that this server does not read: run \
+         `ceph fs compat FS rm_incompat 62`, start the stock server again, run `ceph mds repaired \
+         FS:0`, then `ceph tell mds.NAME flush journal`, and then `ceph fs fail FS`"
     )]
     Journal,
     #[error("there is no root directory in the metadata pool, and no log: restore the pool")]
@@ -55,7 +57,14 @@ impl Rank {
     }
 }
 
-/// Loads the rank, and has it serve.
+impl LoadError {
+    /// Whether another try, or another server, would find the same.
+    fn stays(&self) -> bool {
+        !matches!(self, LoadError::Store(StoreError::Client(_)))
+    }
+}
+
+/// Loads the rank, and has it serve. A rank that no server can read is given up as damaged.
 async fn run(rank: Weak<Rank>) {
     loop {
         let Some(r) = rank.upgrade() else { return };
@@ -81,6 +90,12 @@ async fn run(rank: Weak<Rank>) {
                 return server.end("the OSDs refuse the server: it has lost its rank".to_owned());
             }
             Err(LoadError::Store(StoreError::Client(client::ClientError::Shutdown))) => return,
+            Err(e) if e.stays() => {
+                let text = format!("mds.{}: rank 0 cannot be read: {e}", server.frame.name);
+                tracing::error!("{text}");
+                server.mon().log(LogPriority::ERROR, "cluster", text);
+                return server.set_progress(Progress::Damaged);
+            }
             Err(e) => tracing::error!("mds.{}: the rank cannot be read: {e}", server.frame.name),
         }
         drop((server, r));
