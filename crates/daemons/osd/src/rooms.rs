@@ -170,6 +170,13 @@ impl Rooms {
         asked.contains(&osd) && self.ledger.borrow().is_known(osd) && asked.remove(&osd)
     }
 
+    /// An OSD leads a PG that has come here since the last map.
+    pub(crate) fn leads(&self, osd: OsdId) {
+        if self.leaders.borrow_mut().insert(osd) {
+            self.ledger.borrow_mut().set_writer(osd);
+        }
+    }
+
     /// Takes a note; returns the bytes that came with it, which count until they are `stored`.
     pub(crate) fn hear(&self, from: OsdId, note: &RoomNote) -> u64 {
         let writes = self.leaders.borrow().contains(&from);

@@ -360,15 +360,24 @@ impl Ledger {
         self.accounts.get(&osd).is_some_and(|a| a.out.copies > 0)
     }
 
-    /// OSDs that were promised more than their part while others find nothing unpromised: a note
-    /// tells them the lower bound, and asks for theirs.
+    /// OSDs that were promised far more than their part, or more than that while others may find
+    /// nothing: a note tells them the lower bound, and asks for theirs. One that sends nothing
+    /// would keep what it was promised when there was more.
     pub fn overdrawn(&self, space: Space) -> Vec<OsdId> {
         let part = space.copies / self.parts();
-        if self.unpromised(space) >= part * WRITER_PARTS / 2 {
-            return Vec::new();
-        }
-        let over = |a: &Account| a.into.outstanding() > part.saturating_mul(a.parts());
+        let short = self.unpromised(space) < part.saturating_mul(WRITER_PARTS + 1);
+        let over = |a: &Account| {
+            let parts = if short { a.parts() } else { a.parts() * 2 };
+            a.into.outstanding() > part.saturating_mul(parts)
+        };
         self.accounts.iter().filter(|(_, a)| over(a)).map(|(osd, _)| *osd).collect()
+    }
+
+    /// Another OSD leads a PG that has a copy here.
+    pub fn set_writer(&mut self, osd: OsdId) {
+        if let Some(account) = self.accounts.get_mut(&osd) {
+            account.writes = true;
+        }
     }
 }
 

@@ -281,3 +281,51 @@ fn parts_come_back() {
         }
     }
 }
+
+/// Two OSDs fill a third one with copies, each smaller than what is pledged for it. A fourth one
+/// was promised its part of the empty store, and sends nothing.
+#[test]
+fn a_promise_that_is_not_used_comes_back() {
+    const CHUNK: u64 = 80;
+    for writes in [true, false] {
+        let store = |free: u64| Space { data: free, copies: free };
+        let mut free = 9_000;
+        let mut target = Ledger::new(life(1, 1));
+        let mut others: Vec<Ledger> = (2..5).map(|n| Ledger::new(life(n, 1))).collect();
+        // A message there, and one back.
+        let exchange = |target: &mut Ledger, other: &mut Ledger, n: i32, cost, free: &mut u64| {
+            let note = other.note(OsdId(9), cost, store(1 << 40), false);
+            let came = target.hear(OsdId(n), &note, writes);
+            *free -= came;
+            target.stored(came);
+            let note = target.note(OsdId(n), 0, store(*free), false);
+            other.hear(OsdId(9), &note, false);
+        };
+        for n in [0, 1, 2, 0, 1, 2] {
+            exchange(&mut target, &mut others[n as usize], n, 0, &mut free);
+        }
+        let mut idle = 0;
+        while idle < 5 {
+            idle += 1;
+            for n in 0..2 {
+                let other = &mut others[n as usize];
+                while let Some(mut pledges) = other.pledge(&[OsdId(9)], CHUNK, Kind::Copies) {
+                    exchange(&mut target, other, n, CHUNK / 8, &mut free);
+                    pledges.drain(..).for_each(|p| other.release(p));
+                    idle = 0;
+                }
+            }
+            // A second passes.
+            for n in 0..2 {
+                exchange(&mut target, &mut others[n as usize], n, 0, &mut free);
+            }
+            for OsdId(n) in target.overdrawn(store(free)) {
+                let note = target.note(OsdId(n), 0, store(free), true);
+                others[n as usize].hear(OsdId(9), &note, false);
+                exchange(&mut target, &mut others[n as usize], n, 0, &mut free);
+            }
+        }
+        let parts = if writes { 4 } else { 3 + WRITER_PARTS };
+        assert!(free < CHUNK * (parts + 1), "writes {writes}: {free} are left");
+    }
+}

@@ -99,6 +99,9 @@ impl Core {
     /// Takes a message from another OSD.
     pub fn handle_peer(&self, e: Envelope) {
         let Some(mut e) = self.take_note(e) else { return };
+        if matches!(e.msg, PeerMsg::Activate { .. } | PeerMsg::StartBackfill { .. }) {
+            self.rooms.leads(e.from);
+        }
         if let Some(host) = self.host(e.header.receiver()) {
             match &e.msg {
                 PeerMsg::RepOp(_) => {
