@@ -141,7 +141,7 @@ def test_tasks_remove(rbd):
     rbd.cluster.fails("ceph", "rbd", "task", "add", "remove", "a@b", errno=22)
     rbd.cluster.fails("ceph", "rbd", "task", "cancel", "nosuchtask", errno=2, text="No such task nosuchtask")
     rbd.cluster.fails("ceph", "rbd", "task", "list", "nosuchtask", errno=2, text="No such task nosuchtask")
-    rbd.cluster.fails("ceph", "rbd", "task", "add", "migration", "execute", f"{rbd.pool}/snapped", errno=95)
+    rbd.cluster.fails("ceph", "rbd", "task", "add", "migration", "execute", f"{rbd.pool}/snapped", errno=22, text="is not migrating")
 
 
 def test_tasks_wait_for_an_image_in_use_and_are_cancelled(rbd):

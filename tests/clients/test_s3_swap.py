@@ -302,6 +302,7 @@ def gateways(siphon_factory, tmp_path_factory):
     stock.process.wait(timeout=60)
 
 
+@pytest.mark.skipif(not LONG, reason="SIPHON_TEST_LONG=1 runs it")
 def test_gateways_are_swapped_at_random(gateways):
     clients, stock = gateways
     print(f"SIPHON_TEST_SEED={SEED}")
