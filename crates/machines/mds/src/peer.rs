@@ -13,6 +13,7 @@
 
 use crate::request::FilePath;
 use crate::types::{ClientId, Ino, Inode, Layout, Name, Rank};
+use denc::{BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
 use types::Utime;
@@ -48,7 +49,7 @@ pub enum Message {
 }
 
 /// Halves that one owner is to make ready.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Denc, Clone, PartialEq, Eq, Debug)]
 pub struct Prepare {
     /// The transaction.
     pub txn: TxnId,
@@ -167,4 +168,234 @@ pub struct OwnerTables {
     pub prepared: BTreeMap<TxnId, Prepared>,
     /// Decisions that these owners may not know.
     pub decided: BTreeMap<TxnId, BTreeSet<Rank>>,
+}
+
+/// The newest form of a message, and the oldest reader that understands it.
+const FORM: (u8, u8) = (1, 1);
+
+fn unknown<T>(what: &'static str, found: u8) -> denc::Result<T> {
+    Err(DecodeError::Invalid { what, found: found.into() })
+}
+
+impl Encode for Message {
+    fn encode(&self, out: &mut BytesMut, f: Features) {
+        denc::envelope(out, FORM.0, FORM.1, |out| match self {
+            Message::Prepare(prepare) => {
+                1u8.encode(out, f);
+                prepare.encode(out, f);
+            }
+            Message::Prepared(txn, found) => {
+                2u8.encode(out, f);
+                txn.encode(out, f);
+                found.encode(out, f);
+            }
+            Message::Refused(txn, why) => {
+                3u8.encode(out, f);
+                txn.encode(out, f);
+                why.encode(out, f);
+            }
+            Message::Decided(txn, commit) => {
+                4u8.encode(out, f);
+                (*txn, *commit).encode(out, f);
+            }
+            Message::Done(txn) => {
+                5u8.encode(out, f);
+                txn.encode(out, f);
+            }
+            Message::Ask(txn) => {
+                6u8.encode(out, f);
+                txn.encode(out, f);
+            }
+            Message::Report(inode) => {
+                7u8.encode(out, f);
+                inode.encode(out, f);
+            }
+            Message::Reported(ino, version) => {
+                8u8.encode(out, f);
+                (*ino, *version).encode(out, f);
+            }
+        });
+    }
+}
+
+impl Decode for Message {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        let (_, mut r) = r.envelope("a message of an owner", FORM.0)?;
+        Ok(match u8::decode(&mut r)? {
+            1 => Message::Prepare(r.get()?),
+            2 => Message::Prepared(r.get()?, r.get()?),
+            3 => Message::Refused(r.get()?, r.get()?),
+            4 => Message::Decided(r.get()?, r.get()?),
+            5 => Message::Done(r.get()?),
+            6 => Message::Ask(r.get()?),
+            7 => Message::Report(Box::new(r.get()?)),
+            8 => Message::Reported(r.get()?, r.get()?),
+            found => return unknown("a message of an owner", found),
+        })
+    }
+}
+
+impl Encode for Half {
+    fn encode(&self, out: &mut BytesMut, f: Features) {
+        match self {
+            Half::Make { inode, layout } => {
+                1u8.encode(out, f);
+                inode.encode(out, f);
+                layout.encode(out, f);
+            }
+            Half::Remove(ino) => {
+                2u8.encode(out, f);
+                ino.encode(out, f);
+            }
+            Half::Link(path) => {
+                3u8.encode(out, f);
+                path.encode(out, f);
+            }
+            Half::Unlink(ino) => {
+                4u8.encode(out, f);
+                ino.encode(out, f);
+            }
+            Half::Take(path) => {
+                5u8.encode(out, f);
+                path.encode(out, f);
+            }
+        }
+    }
+}
+
+impl Decode for Half {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        Ok(match u8::decode(r)? {
+            1 => Half::Make { inode: Box::new(r.get()?), layout: r.get()? },
+            2 => Half::Remove(r.get()?),
+            3 => Half::Link(r.get()?),
+            4 => Half::Unlink(r.get()?),
+            5 => Half::Take(r.get()?),
+            found => return unknown("a half", found),
+        })
+    }
+}
+
+impl Encode for Refusal {
+    fn encode(&self, out: &mut BytesMut, f: Features) {
+        match self {
+            Refusal::Busy => 1u8.encode(out, f),
+            Refusal::Errno(errno) => {
+                2u8.encode(out, f);
+                errno.encode(out, f);
+            }
+            Refusal::Elsewhere(path) => {
+                3u8.encode(out, f);
+                path.encode(out, f);
+            }
+        }
+    }
+}
+
+impl Decode for Refusal {
+    fn decode(r: &mut Reader) -> denc::Result<Self> {
+        Ok(match u8::decode(r)? {
+            1 => Refusal::Busy,
+            2 => Refusal::Errno(r.get()?),
+            3 => Refusal::Elsewhere(r.get()?),
+            found => return unknown("a refusal", found),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn all() -> Vec<Message> {
+        let txn = TxnId { rank: Rank(1), number: 7 << 24 };
+        let path = FilePath { ino: Ino::ROOT, path: "a/b".into() };
+        let mut inode =
+            Inode { ino: Ino(0x101 << 40), mode: 0o40755, nlink: 1, ..Inode::default() };
+        inode.xattrs.insert("user.x".into(), "y".into());
+        inode.layout = Some(Layout { pool: 3, namespace: "n".to_owned(), ..Layout::default() });
+        let inode = Box::new(inode);
+        let found = Found { ino: inode.ino, d_type: 4 };
+        let prepare = Prepare {
+            txn,
+            client: ClientId(4711),
+            tid: 12,
+            stamp: Utime::new(5, 6),
+            halves: vec![
+                Half::Make { inode: inode.clone(), layout: inode.layout.clone() },
+                Half::Make { inode: inode.clone(), layout: None },
+                Half::Remove(inode.ino),
+                Half::Link(path.clone()),
+                Half::Unlink(inode.ino),
+                Half::Take(path.clone()),
+            ],
+        };
+        vec![
+            Message::Prepare(prepare),
+            Message::Prepared(txn, vec![found, Found::default()]),
+            Message::Refused(txn, Refusal::Busy),
+            Message::Refused(txn, Refusal::Errno(39)),
+            Message::Refused(txn, Refusal::Elsewhere(path)),
+            Message::Decided(txn, true),
+            Message::Decided(txn, false),
+            Message::Done(txn),
+            Message::Ask(txn),
+            Message::Report(inode.clone()),
+            Message::Reported(inode.ino, 9),
+        ]
+    }
+
+    #[test]
+    fn messages_come_back_from_their_bytes() {
+        for message in all() {
+            let bytes = message.to_bytes(Features::ALL);
+            assert_eq!(Message::from_bytes(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_is_an_error() {
+        for message in all() {
+            let bytes = message.to_bytes(Features::ALL);
+            for cut in 0..bytes.len() {
+                assert!(Message::from_bytes(&bytes.slice(..cut)).is_err(), "{message:?} at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_has_no_memory_behind_it() {
+        let txn = TxnId { rank: Rank(1), number: 1 };
+        for tag in [1u8, 2] {
+            let mut out = BytesMut::new();
+            denc::envelope(&mut out, 1, 1, |out| {
+                tag.encode(out, Features::ALL);
+                txn.encode(out, Features::ALL);
+                if tag == 1 {
+                    (ClientId(1), 1u64, Utime::new(1, 1)).encode(out, Features::ALL);
+                }
+                u32::MAX.encode(out, Features::ALL);
+            });
+            assert!(Message::from_bytes(&out.freeze()).is_err());
+        }
+    }
+
+    #[test]
+    fn every_changed_byte_is_an_error_or_a_message() {
+        for message in all() {
+            let bytes = message.to_bytes(Features::ALL);
+            for at in 0..bytes.len() {
+                for change in [1u8, 0x80, 0xff] {
+                    let mut changed = bytes.to_vec();
+                    changed[at] ^= change;
+                    // What is understood can be said again.
+                    if let Ok(read) = Message::from_bytes(&Bytes::from(changed)) {
+                        let again = Message::from_bytes(&read.to_bytes(Features::ALL));
+                        assert_eq!(again, Ok(read));
+                    }
+                }
+            }
+        }
+    }
 }

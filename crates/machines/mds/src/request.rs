@@ -2,10 +2,11 @@
 
 use crate::types::{ClientId, Ino, Inode, Layout, Name, NestStat, Quota};
 use bytes::Bytes;
+use denc_derive::Denc;
 use types::Utime;
 
 /// A path below an inode (Ceph: `filepath`).
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
 pub struct FilePath {
     /// Where it begins.
     pub ino: Ino,

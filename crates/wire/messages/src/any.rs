@@ -104,7 +104,7 @@ macro_rules! registry {
 registry! {
     Auth, AuthReply, ClientCapRelease, ClientCaps, ClientLease, ClientMetrics, ClientQuota, ClientReclaim,
     ClientReclaimReply, ClientReconnect, ClientReply, ClientRequest, ClientRequestForward, ClientSession,
-    ClientSnap, Command, CommandReply, Config, FsMapMsg, FsMapUserMsg, GetConfig, GetPoolStats,
+    ClientSnap, Command, CommandReply, Config, FsMapMsg, FsMapUserMsg, FsPeerMessage, GetConfig, GetPoolStats,
     GetPoolStatsReply, KvData, Log, LogAck, MdsBeacon, MdsLoadTargets, MdsMapMsg, MgrClose, MgrCommand, MgrCommandReply,
     MgrBeacon, MgrConfigure, MgrDigest, MgrMapMsg, MgrOpen, MgrReport, MonCommand, MonCommandAck, MonForward,
     MonGetMap, MonGetOsdMap, MonGetVersion, MonGetVersionReply, MonGlobalId, MonHealthChecks,

@@ -143,6 +143,18 @@ message! {
         /// a second.
         tenants: Vec<TenantDemand> = since 2,
     }
+
+    /// Between the metadata servers of a file system.
+    FsPeerMessage = 0x7008, "siphon_fs_peer", version 1, compat 1 {
+        /// The sender's rank.
+        from: u32,
+        /// Global id of the server that it is for: its successor must not take it in.
+        to: u64,
+        /// Counts what the sender tells this receiver. What comes late is dropped.
+        seq: u64,
+        /// What is said; its own encoding.
+        payload: Bytes,
+    }
 }
 
 /// Names a tenant that a specification describes. It is made from the tenant's name, so that every
