@@ -313,6 +313,33 @@ class Admin:
             wrong.append("garbage is left")
         return wrong
 
+    def tell(self, name, keys):
+        """What there is to know of a raw object and of its key: printed when something is wrong."""
+        pool = "default.rgw.buckets.data"
+
+        def say(*argv, limit=4000):
+            ran = subprocess.run(argv, capture_output=True, timeout=300)
+            text = ran.stdout.decode(errors="backslashreplace") + ran.stderr.decode(errors="backslashreplace")
+            print("$", *argv[3:], "\n", text[:limit])
+            return ran.stdout
+
+        rados = ("rados", "-c", str(self.conf))
+        for attr in say(*rados, "-p", pool, "listxattr", name).decode().split():
+            say(*rados, "-p", pool, "getxattr", name, attr, limit=300)
+        say(*rados, "-p", pool, "stat", name)
+        key = name.split("_", 1)[-1].lstrip("_")
+        key = key.split("_", 1)[1] if key.startswith(":") else key
+        for bucket in (PLAIN, VERSIONED):
+            say("radosgw-admin", "-c", str(self.conf), "-n", "client.admin", "bi", "list", f"--bucket={bucket}", f"--object={key}")
+            say("radosgw-admin", "-c", str(self.conf), "-n", "client.admin", "olh", "readlog", f"--bucket={bucket}",
+                f"--object={key}")
+        for shard in range(32):
+            notes = subprocess.run((*rados, "-p", "default.rgw.log", "-N", "siphon", "listomapvals", f"changes.{shard}"),
+                                   capture_output=True, timeout=300).stdout
+            if notes:
+                print(f"changes.{shard}:", notes.decode(errors="backslashreplace"))
+        print(f"the model of {key}:", [vars(k) for k in keys if k.name == key])
+
 
 def test_a_gateway_that_is_killed(siphon_factory):
     missing = [p for p in ("radosgw-admin", "rados") if not shutil.which(p)]
@@ -348,4 +375,6 @@ def test_a_gateway_that_is_killed(siphon_factory):
                 key.upload = None
             run_live("s3-layout", "what_gateways_left", SIPHON_TEST_CEPH_CONF=str(cluster.conf))
             wrong = look(beside, keys) + admin.faults()
+            for what in wrong[:3]:
+                admin.tell(what.split()[0].rstrip(":"), keys)
             assert not wrong, (SEED, turn, wrong)

@@ -11,7 +11,7 @@ use ::rgw::olh::{OlhEntry, OlhInfo};
 use ::rgw::upload::PartInfo;
 use bytes::Bytes;
 use denc::Decode;
-use memory::{Body, Disk, Link, Raw, gateway, gateway_alone, run};
+use memory::{Body, Dice, Disk, Link, Raw, gateway, gateway_alone, run};
 use s3::condition::Conditions;
 use s3::range::Span;
 use s3::xml::config::{Acl, Grant, Grantee, Permission, TagSet, Versioning};
@@ -831,5 +831,128 @@ fn what_was_left_is_settled_without_waiting() {
                 assert!(wrong.is_empty(), "{when}:\n{}", wrong.join("\n"));
             });
         }
+    }
+}
+
+/// What a change of one key, in a series of them, is.
+async fn any_change(at: &At, dice: &Dice) -> Result<()> {
+    let versions = at.list(true).await?;
+    match dice.below(8) {
+        0..3 => at.put("k", bytes(100, dice.below(200) as u8)).await.map(|_| ()),
+        3..5 => at.delete("k", None).await,
+        // A version that is gone, too.
+        5 => at.delete("k", Some("0123456789abcdef0123456789abcdef")).await,
+        _ if versions.is_empty() => Ok(()),
+        _ => {
+            let at_random = &versions[dice.below(versions.len() as u64) as usize];
+            at.delete("k", at_random.version.as_deref()).await
+        }
+    }
+}
+
+/// The cluster after changes of which nothing is left: garbage alone is collected.
+async fn nothing_is_wrong(disk: &Rc<Disk>, rgw: &Rgw, what: &str) {
+    for _ in 0..2 {
+        // Notes of changes go after the answer.
+        tokio::task::yield_now().await;
+        rgw.reclaim(true).await.unwrap();
+        disk.pass(2);
+    }
+    let all = disk.objects().await;
+    let mut wrong = faults(&all, &marker(&all));
+    totals(disk, &all, &mut wrong).await;
+    assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
+}
+
+/// A delete marker that is to follow another changes nothing. What was noted of it in the head
+/// would hold back the removal of the head when the last version goes.
+#[test]
+fn a_change_that_changes_nothing_leaves_nothing() {
+    let disk = Disk::new();
+    let link = Link::new(&disk, None, None);
+    run(async {
+        let rgw = gateway(&link).await;
+        let bucket = make_bucket(&rgw).await;
+        let mut at = At { rgw, bucket };
+        enabled(&mut at).await;
+        at.delete("k", None).await.unwrap();
+        at.delete("k", None).await.unwrap();
+        at.delete_version(0).await.unwrap();
+        assert_eq!(at.seen().await, Seen::default());
+        nothing_is_wrong(&disk, &at.rgw, "two delete markers and a deletion").await;
+        let all = disk.objects().await;
+        let own = format!("{}_", marker(&all));
+        let left: Vec<_> = all.keys().filter(|(_, _, n)| n.starts_with(own.as_bytes())).collect();
+        assert!(left.is_empty(), "objects of a bucket without versions: {left:?}");
+    });
+}
+
+/// Changes of the versions of one key in a row, each after an answer: nothing is left at once, and
+/// nothing if the gateway ends anywhere in between.
+#[test]
+fn a_series_of_changes_of_versions_leaves_nothing() {
+    for seed in 0..150 {
+        let disk = Disk::new();
+        let link = Link::new(&disk, None, None);
+        let dice = Dice::new(seed);
+        run(async {
+            let rgw = gateway(&link).await;
+            let bucket = make_bucket(&rgw).await;
+            let mut at = At { rgw, bucket };
+            enabled(&mut at).await;
+            let cut = seed % 3 != 0;
+            if cut {
+                link.end_after(1 + dice.below(100) as u32);
+            }
+            let series = async {
+                for _ in 0..12 {
+                    any_change(&at, &dice).await.unwrap();
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = link.end.notified() => {}
+                () = series => {
+                    if !cut {
+                        nothing_is_wrong(&disk, &at.rgw, &format!("series {seed}")).await;
+                    }
+                }
+            }
+        });
+        disk.pass(2);
+        let link = Link::new(&disk, None, None);
+        run(async {
+            let rgw = gateway_alone(&link).await;
+            let bucket = rgw.bucket(&name()).await.unwrap();
+            let at = At { rgw, bucket };
+            at.list(true).await.unwrap();
+            nothing_is_wrong(&disk, &at.rgw, &format!("series {seed} that was cut")).await;
+        });
+    }
+}
+
+/// Two gateways change the versions of one key at the same time: nothing is left at once.
+#[test]
+fn changes_of_versions_that_race_leave_nothing() {
+    for seed in 0..150 {
+        let disk = Disk::new();
+        let dice = Rc::new(Dice::new(seed));
+        let links = [0, 1].map(|_| Link::new(&disk, None, Some(dice.clone())));
+        run(async {
+            let rgw = gateway(&links[0]).await;
+            let bucket = make_bucket(&rgw).await;
+            let mut one = At { rgw, bucket };
+            enabled(&mut one).await;
+            let rgw = gateway(&links[1]).await;
+            let bucket = rgw.bucket(&name()).await.unwrap();
+            let other = At { rgw, bucket };
+            let series = async |at: &At| {
+                for _ in 0..6 {
+                    any_change(at, &dice).await.unwrap();
+                }
+            };
+            tokio::join!(series(&one), series(&other));
+            nothing_is_wrong(&disk, &one.rgw, &format!("race {seed}")).await;
+        });
     }
 }

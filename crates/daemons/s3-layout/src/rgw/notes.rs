@@ -24,7 +24,6 @@ use ::rgw::bucket::Pool;
 use ::rgw::entry::{DirEntry, EntryVer, ModifyOp, flag};
 use ::rgw::gc::{ObjChain, RawObj};
 use ::rgw::names::ObjName;
-use ::rgw::object::ObjCheckAttrsPrefix;
 use ::rgw::upload::part_key;
 use bytes::Bytes;
 use client::{ClientError, Comparison, Operation};
@@ -368,7 +367,7 @@ impl Inner {
             self.heal_null(bucket, &plain, &head).await?;
         }
         if head.attrs.contains_key(convert::OLH_ID_TAG) {
-            self.update_head(bucket, &plain, &head).await?;
+            self.update_head(bucket, &plain, &head, None).await?;
             head = self.read_head(bucket, &plain, false, 0).await?;
         }
         if name.instance.is_empty() {
@@ -386,33 +385,7 @@ impl Inner {
             }
             self.give_up(bucket, name).await?;
         }
-        self.clear_versions(bucket, &plain).await?;
-        let head = self.read_head(bucket, &plain, false, 0).await?;
-        let Some(tag) = head.attrs.get(convert::OLH_ID_TAG) else { return Ok(()) };
-        if head.is_object() || head.is_olh() {
-            return Ok(());
-        }
-        // It was made for a change that was not made.
-        let pending = ObjCheckAttrsPrefix {
-            check_prefix: Bytes::from_static(convert::OLH_PENDING),
-            fail_if_exist: true,
-        };
-        let (io, oid) = self.head_place(bucket, &plain, false).await?;
-        let op = Operation::new().compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, tag);
-        let op = super::cluster::call(op, "rgw", "obj_check_attrs_prefix", &pending, false);
-        match submit(&io, oid, op.remove(), None).await {
-            Ok(_) | Err(ClientError::Errno(Errno::ENOENT | Errno::ECANCELED)) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Forgets an object's versions if the last of them is gone.
-    async fn clear_versions(&self, bucket: &Handle, name: &ObjName) -> Result<()> {
-        let Some(olh) = self.olh_entry(bucket, name).await? else { return Ok(()) };
-        if olh.exists || !olh.pending_log.is_empty() {
-            return Ok(());
-        }
-        self.remove_versions(bucket, name, &olh.tag, None).await
+        self.tidy_head(bucket, &plain).await
     }
 
     /// The entry of a null version beside others: changes of it that were left are given up, and it

@@ -75,7 +75,7 @@ impl Inner {
         mut head: Head,
     ) -> Result<Option<ObjName>> {
         if has_pending(&head) {
-            self.update_head(bucket, name, &head).await?;
+            self.update_head(bucket, name, &head, None).await?;
             head = self.read_head(bucket, name, false, 0).await?;
         }
         let Some(bytes) = head.attrs.get(convert::OLH_INFO) else {
@@ -172,23 +172,25 @@ impl Inner {
                     self.on_shard(bucket, &name.name, unlink).await?
                 }
             };
-            match made {
-                Ok(_) => {
-                    self.update_head(bucket, &name, &head).await?;
-                    return Ok(Changed::Made);
-                }
-                Err(Errno::ECANCELED) if seen.is_some() => {
-                    self.forget_change(bucket, &name, &olh_tag, &op_tag).await?;
-                    return Ok(Changed::Otherwise);
-                }
+            let changed = match made {
+                Ok(_) => Changed::Made,
+                Err(Errno::ECANCELED) if seen.is_some() => Changed::Otherwise,
                 // The index has another head: that one is gone, and its successor has been made.
-                Err(Errno::ECANCELED) => {}
-                Err(Errno::ENOENT) if !matches!(change, Change::Link(None)) => {
-                    self.update_head(bucket, &name, &head).await?;
-                    return Ok(Changed::Nothing);
-                }
+                Err(Errno::ECANCELED) => continue,
+                Err(Errno::ENOENT) if !matches!(change, Change::Link(None)) => Changed::Nothing,
                 Err(e) => return Err(failed("changing the versions of an object", e)),
+            };
+            let applied = match changed {
+                Changed::Otherwise => false,
+                _ => self.update_head(bucket, &name, &head, Some(&op_tag)).await?,
+            };
+            if !applied {
+                // The log has nothing of the change, or another gateway has applied it and did not
+                // know of the note. Left there, the note would hold back the head's removal.
+                self.forget_change(bucket, &name, &olh_tag, &op_tag).await?;
+                self.tidy_head(bucket, &name).await?;
             }
+            return Ok(changed);
         }
         Err(Error::Unavailable("other changes of the object came before this one".into()))
     }
@@ -260,34 +262,39 @@ impl Inner {
         }
     }
 
-    /// Applies the index's log to the head.
+    /// Applies the index's log to the head. `true` if the change `own` was in it.
     pub(super) async fn update_head(
         &self,
         bucket: &Handle,
         name: &ObjName,
         head: &Head,
-    ) -> Result<()> {
+        own: Option<&Bytes>,
+    ) -> Result<bool> {
         let olh_tag = head.attrs.get(convert::OLH_ID_TAG).cloned().unwrap_or_default();
         let mut ver_marker = 0;
+        let mut applied = false;
         loop {
             let op = ReadOlhLogOp { olh: name.index_key(), ver_marker, olh_tag: olh_tag.clone() };
             let read = |o| call(o, "rgw", "bucket_read_olh_log", &op, false);
             let page = match self.on_shard(bucket, &name.name, read).await? {
                 // Another gateway has done it, or there is a new head.
                 Err(Errno::ECANCELED | Errno::ENOENT) => {
-                    return self.drop_stale_notes(bucket, name, head).await;
+                    self.drop_stale_notes(bucket, name, head).await?;
+                    return Ok(applied);
                 }
                 Err(e) => return Err(failed("reading the log of an object's versions", e)),
                 Ok(outcome) => outcome,
             };
             let ret: ReadOlhLogRet = decoded("a log of versions", &page.data(GUARDS)?)?;
             let Some(last) = ret.log.keys().next_back().copied() else {
-                return self.drop_stale_notes(bucket, name, head).await;
+                self.drop_stale_notes(bucket, name, head).await?;
+                return Ok(applied);
             };
+            applied |= ret.log.values().flatten().any(|e| Some(&e.op_tag) == own);
             self.apply(bucket, name, head, &olh_tag, &ret.log, last).await?;
             ver_marker = last;
             if !ret.is_truncated {
-                return Ok(());
+                return Ok(applied);
             }
         }
     }
@@ -414,6 +421,37 @@ impl Inner {
             Ok(_) | Err(Errno::ECANCELED | Errno::ENOENT) => Ok(()),
             Err(e) => Err(failed("clearing the versions of an object", e)),
         }
+    }
+
+    /// Forgets an object's versions if the last of them is gone, and removes a head that was made
+    /// for a change which was not made.
+    pub(super) async fn tidy_head(&self, bucket: &Handle, name: &ObjName) -> Result<()> {
+        self.clear_versions(bucket, name).await?;
+        let head = self.read_head(bucket, name, false, 0).await?;
+        let Some(tag) = head.attrs.get(convert::OLH_ID_TAG) else { return Ok(()) };
+        if head.is_object() || head.is_olh() {
+            return Ok(());
+        }
+        let pending = ObjCheckAttrsPrefix {
+            check_prefix: Bytes::from_static(convert::OLH_PENDING),
+            fail_if_exist: true,
+        };
+        let (io, oid) = self.head_place(bucket, name, false).await?;
+        let op = Operation::new().compare_xattr(convert::OLH_ID_TAG, Comparison::Eq, tag);
+        let op = call(op, "rgw", "obj_check_attrs_prefix", &pending, false);
+        match submit(&io, oid, op.remove(), None).await {
+            Ok(_) | Err(ClientError::Errno(Errno::ENOENT | Errno::ECANCELED)) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Forgets an object's versions if the last of them is gone.
+    async fn clear_versions(&self, bucket: &Handle, name: &ObjName) -> Result<()> {
+        let Some(olh) = self.olh_entry(bucket, name).await? else { return Ok(()) };
+        if olh.exists || !olh.pending_log.is_empty() {
+            return Ok(());
+        }
+        self.remove_versions(bucket, name, &olh.tag, None).await
     }
 
     /// Removes notes of changes that were never made.
