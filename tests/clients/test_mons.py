@@ -306,6 +306,27 @@ def test_all_restart_at_once(procs):
     commander.check(c)
 
 
+def test_monitors_know_what_the_manager_serves(procs):
+    c = procs.client()
+    whole(c)
+    c.ceph("pg", "stat")
+    # The manager says nothing to the monitors that come back.
+    procs["mgr.x"].signal(signal.SIGSTOP)
+    try:
+        for n in "abc":
+            procs[f"mon.{n}"].kill()
+        for n in "abc":
+            procs[f"mon.{n}"].spawn()
+        for n in "abc":
+            procs[f"mon.{n}"].wait_serving()
+        served = [d["sig"][:2] for d in json.loads(c.command(prefix="get_command_descriptions")).values()]
+        assert ["pg", "stat"] in served and ["balancer", "status"] in served
+    finally:
+        procs["mgr.x"].signal(signal.SIGCONT)
+    assert "pgs" in c.ceph("pg", "stat")
+    whole(c)
+
+
 @faults
 def test_one_that_was_away_for_long(procs):
     c = procs.client()

@@ -132,37 +132,12 @@ pub struct MonStatus {
 pub struct Stats {
     /// The digest, once there is one.
     pub digest: Option<Rc<pgmap::Digest>>,
-    /// Descriptions of the commands that the manager serves, by any key.
-    pub commands: Rc<serde_json::Map<String, serde_json::Value>>,
     /// The manager's own health checks.
     pub health: messages::HealthChecks,
     /// What metadata servers complain of, by name.
     pub mds_health: Vec<(String, messages::MdsHealth)>,
     /// When.
     pub stamp: Utime,
-}
-
-/// A command that the manager serves: where a client needs which permission for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfManager<'a> {
-    /// The capability service that it belongs to.
-    pub module: &'a str,
-    /// The permissions needed there.
-    pub perm: &'a str,
-}
-
-impl Stats {
-    /// The manager's command with these literal words.
-    pub fn mgr_command(&self, prefix: &str) -> Option<OfManager<'_>> {
-        let words: Vec<&str> = prefix.split_ascii_whitespace().collect();
-        let is = |sig: &serde_json::Value| {
-            let literals = sig.as_array()?.iter().map_while(serde_json::Value::as_str);
-            Some(!words.is_empty() && literals.eq(words.iter().copied()))
-        };
-        let entry = self.commands.values().find(|c| is(&c["sig"]) == Some(true))?;
-        let text = |key: &str| entry[key].as_str().unwrap_or_default();
-        Some(OfManager { module: text("module"), perm: text("perm") })
-    }
 }
 
 /// A session, as `features` and `sessions` show it.

@@ -27,12 +27,12 @@ mod pool_settings;
 mod status;
 
 pub use frame::{
-    Answer, Caller, ClockSkew, Entry, Env, MonStatus, OfManager, Read, Run, SessionInfo, Stats,
-    Write,
+    Answer, Caller, ClockSkew, Entry, Env, MonStatus, Read, Run, SessionInfo, Stats, Write,
 };
 pub(crate) use health_osd::daemon_versions;
 
 use crate::command::{Args, Format, Refusal};
+use crate::state::ManagerCommands;
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -101,13 +101,10 @@ pub fn find_prefix(prefix: &str) -> Option<&'static Entry> {
 }
 
 /// `get_command_descriptions`: ours, and those that the manager told.
-pub fn descriptions(
-    peer_knows_bool: bool,
-    of_manager: &serde_json::Map<String, serde_json::Value>,
-) -> Bytes {
+pub fn descriptions(peer_knows_bool: bool, of_manager: &ManagerCommands) -> Bytes {
     let mut all = crate::command::descriptions(FAMILIES.iter().copied(), peer_knows_bool);
     if let Some(all) = all.as_object_mut() {
-        for entry in of_manager.values() {
+        for entry in of_manager.all() {
             all.insert(format!("cmd{:03}", all.len()), entry.clone());
         }
     }

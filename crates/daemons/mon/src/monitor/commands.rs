@@ -136,13 +136,17 @@ impl Inner {
         if args.prefix() == "get_command_descriptions" {
             let knows_bool = session.conn.features().has(features::SERVER_NAUTILUS);
             return asked.reply(
-                Ok(Reply::data(commands::descriptions(knows_bool, &self.stats.borrow().commands))),
+                Ok(Reply::data(commands::descriptions(
+                    knows_bool,
+                    &self.committed().manager_commands,
+                ))),
                 session,
                 tid,
             );
         }
+        let of_manager = self.committed().manager_commands;
         if commands::find_prefix(args.prefix()).is_none()
-            && let Some(entry) = self.stats.borrow().mgr_command(args.prefix())
+            && let Some(entry) = of_manager.find(args.prefix())
         {
             if !session.allows(entry.module, args.prefix(), &args.text_map(), entry.perm) {
                 let refusal = Refusal::new(Errno::EACCES, "access denied");

@@ -4,7 +4,7 @@ use super::Inner;
 use super::clock::now;
 use super::session::Session;
 use crate::mgr_map;
-use crate::state::{Change, Pending};
+use crate::state::{Change, ManagerCommands, Pending};
 use denc::Decode;
 use messages::{MgrBeacon, MgrDigest};
 use std::rc::Rc;
@@ -63,12 +63,6 @@ impl Inner {
             let mut stats = self.stats.borrow_mut();
             stats.health = m.health.clone();
             stats.stamp = now();
-            if !m.commands.is_empty() {
-                match serde_json::from_slice::<serde_json::Map<_, _>>(&m.commands) {
-                    Ok(commands) => stats.commands = Rc::new(commands),
-                    Err(e) => tracing::warn!("unreadable command descriptions of the manager: {e}"),
-                }
-            }
             if let Some(d) = &digest {
                 stats.digest = Some(d.clone());
             }
@@ -97,6 +91,12 @@ impl Inner {
             });
             if p.state().mgr_metadata.get(&m.name) != Some(&m.metadata) {
                 p.put(Change::MgrMetadata(m.name.clone(), Some(m.metadata.clone())));
+            }
+            if !m.commands.is_empty() && *p.state().manager_commands.json() != m.commands {
+                match ManagerCommands::read(m.commands.clone()) {
+                    Ok(_) => p.put(Change::ManagerCommands(m.commands.clone())),
+                    Err(e) => tracing::warn!("unreadable command descriptions of the manager: {e}"),
+                }
             }
             if let Some(map) = services
                 && map.epoch > p.state().services.epoch

@@ -22,12 +22,14 @@
 //! | `removedsnaps/POOL` | removed snapshots that clients manage |
 //! | `executed/SEQ` | requests of clients that were executed, with their answers |
 //! | `counters` | versions and the global id limit |
+//! | `mgrcommands` | the commands that the manager serves, as JSON |
 //! | `move/ID` | movement jobs |
 //! | `rescued` | when a monitor last went on alone because the others were lost |
 
 mod central_log;
 mod diff;
 mod executed;
+mod manager_commands;
 mod osd_maps;
 mod pending;
 mod rescue;
@@ -36,6 +38,7 @@ mod update;
 pub use central_log::CentralLog;
 pub use diff::diff;
 pub use executed::{Executed, Execution, Known, RequestId, RequestKind};
+pub use manager_commands::ManagerCommands;
 pub use osd_maps::OsdMaps;
 pub use pending::Pending;
 pub use rescue::SKIPPED;
@@ -80,6 +83,8 @@ pub struct ClusterState {
     pub log: Arc<CentralLog>,
     /// The manager map.
     pub mgr: Arc<MgrMap>,
+    /// The commands that the manager serves.
+    pub manager_commands: Arc<ManagerCommands>,
     /// The file system map.
     pub fs: Arc<FsMap>,
     /// The service map.
@@ -336,6 +341,10 @@ impl ClusterState {
                 w.set("meta/mds/", &gid.to_be_bytes(), &metadata);
                 set(&mut self.mds_metadata, gid, metadata);
             }
+            Change::ManagerCommands(json) => {
+                self.manager_commands = Arc::new(ManagerCommands::read(json.clone())?);
+                w.put("mgrcommands", b"", &json);
+            }
             Change::PgsCreated(pgs) => self.pgs_created(&pgs, rows),
             Change::ForceCreate(pgs, epoch) => {
                 let recreating = Arc::make_mut(&mut self.recreating);
@@ -434,6 +443,11 @@ impl ClusterState {
                 "mgrmap" => s.mgr = Arc::new(Decode::from_bytes(v)?),
                 "fsmap" => s.fs = Arc::new(Decode::from_bytes(v)?),
                 "servicemap" => s.services = Arc::new(Decode::from_bytes(v)?),
+                "mgrcommands" => match ManagerCommands::read(Decode::from_bytes(v)?) {
+                    Ok(commands) => s.manager_commands = Arc::new(commands),
+                    // The manager describes them again.
+                    Err(e) => tracing::error!("unreadable commands of the manager: {e}"),
+                },
                 "osd/f/" => drop(fulls.insert(types::Epoch(number(prefix) as u32), v.clone())),
                 "osd/i/" => drop(incs.insert(types::Epoch(number(prefix) as u32), v.clone())),
                 "auth/e/" => {

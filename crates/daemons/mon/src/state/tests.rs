@@ -288,6 +288,7 @@ fn same(a: &ClusterState, b: &ClusterState) {
         (b.mgr.epoch, b.fs.epoch, b.services.epoch)
     );
     assert!(a.executed.iter().eq(b.executed.iter()));
+    assert_eq!(a.manager_commands, b.manager_commands);
 }
 
 proptest! {
@@ -398,6 +399,33 @@ fn a_removed_snapshot_is_remembered_after_it_was_purged() {
     assert_eq!(pools::remove_unmanaged_snap(&mut p, id, first), Ok(false), "purged");
     assert_eq!(pools::remove_unmanaged_snap(&mut p, id, SnapId(99)), Err(types::Errno::ENOENT));
     assert_eq!(pools::make_snap(&mut p, id, "x"), Err(types::Errno::EINVAL));
+}
+
+/// A monitor that begins to lead knows what the manager serves before the manager speaks to it.
+/// Text that is no description changes nothing.
+#[test]
+fn commands_of_the_manager_survive_a_restart() {
+    let (mut s, mut rows) = fresh();
+    let json =
+        br#"{"cmd000": {"sig": ["pg", "stat", {"name": "x"}], "module": "pg", "perm": "r"}}"#;
+    let mut told = |json: &[u8]| {
+        let changes = vec![Change::ManagerCommands(Bytes::copy_from_slice(json))];
+        let mut changed = Vec::new();
+        let outcome = s.update(Update { now: Utime::new(1, 0), changes }, &mut changed);
+        (outcome, changed)
+    };
+    let (outcome, changed) = told(json);
+    assert_eq!((outcome, changed.len()), (Outcome::Applied, 1));
+    store(&mut rows, changed);
+    for wrong in [&b"[]"[..], b"{", b""] {
+        assert_eq!(told(wrong), (Outcome::Malformed, Vec::new()));
+    }
+    let again = ClusterState::load(&rows).unwrap();
+    same(&s, &again);
+    let found = again.manager_commands.find("pg  stat").unwrap();
+    assert_eq!((found.module, found.perm), ("pg", "r"));
+    assert_eq!(again.manager_commands.find("pg stat x"), None);
+    assert_eq!(again.manager_commands.find(""), None);
 }
 
 /// OSDs compare the checksum of each epoch and end if theirs is another one. A pool's `snap_seq`

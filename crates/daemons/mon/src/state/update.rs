@@ -72,6 +72,8 @@ pub enum Change {
     /// Placement groups that lost all copies are to be made anew by the OSDs that act in this
     /// epoch, or in the first one after it in which any does.
     ForceCreate(Vec<PgId>, Epoch),
+    /// The commands that the manager serves, as JSON.
+    ManagerCommands(Bytes),
 }
 
 /// A muted health check (Ceph: `health_mute_t`).
@@ -167,4 +169,5 @@ changes! {
     21 MdsMetadata(gid, metadata);
     22 Move(id, job);
     23 ForceCreate(pgs, epoch);
+    24 ManagerCommands(json);
 }
