@@ -1,10 +1,16 @@
-"""A movement job goes on when the leader of the monitors, the manager or an OSD is lost at any step."""
+"""A movement job goes on when the leader of the monitors, the manager or an OSD is lost at any step.
+
+SIPHON_TEST_LONG=1 loses each of them at each kind of step of each kind of job, and while it is undone."""
 import os
+import random
 
 import pytest
 from conftest import eventually
 from processes import running, siphon
 from test_move import Moving
+
+LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
+LOST = "leader", "mgr", "osd"
 
 pytestmark = pytest.mark.skipif("SIPHON_TEST_CONF" in os.environ, reason="processes of its own are killed")
 
@@ -43,4 +49,68 @@ def test_whatever_is_lost(procs):
     cl.ends(job, "undone")
     cl.clean()
     assert cl.placed() == before
+    cl.whole("d")
+
+
+def lose(procs, cl, what):
+    """A daemon dies by SIGKILL and comes back; the cluster is whole again."""
+    name = {"leader": f"mon.{cl.ceph_json('quorum_status')['quorum_leader_name']}", "mgr": "mgr.x", "osd": "osd.1"}[what]
+    procs[name].kill()
+    procs[name].spawn().wait_serving()
+    cl.clean()
+
+
+def steps(cl, job, rng):
+    """The kinds of steps of a job: its first map, a random one in its midst, the last PGs on their way."""
+    yield lambda: cl.job(job)["maps"] >= 1
+    at = rng.randrange(2, 6)
+    yield lambda: (lambda j: j["maps"] >= at or not j["pgs_left"])(cl.job(job))
+    yield lambda: (lambda j: not j["pgs_left"] or j["state"] != "running")(cl.job(job))
+
+
+@pytest.mark.skipif(not LONG, reason="a long one")
+@pytest.mark.parametrize("what", LOST)
+def test_every_kind_of_step(procs, what):
+    rng = random.Random(what)
+    cl = Moving(procs.conf, "crc")
+    cl.ceph("osd", "set-require-min-compat-client", "luminous")
+    cl.objects("d")
+    # Each OSD is a host, so that a rule by hosts can be kept.
+    for n in range(4):
+        cl.ceph("osd", "crush", "move", f"osd.{n}", "root=default", f"host=h{n}")
+    cl.ceph("osd", "crush", "rule", "create-replicated", "hosts", "default", "host")
+    weight = str(next(n for n in cl.ceph_json("osd", "tree")["nodes"] if n["id"] == 0)["crush_weight"])
+    rule = cl.ceph_json("osd", "pool", "get", "d", "crush_rule")["crush_rule"]
+    jobs = [("drain", "osd.3"), ("grow", "osd.3", "--weight", weight), ("rule", "d", "hosts"), ("balance",)]
+    for args in jobs:
+        cl.clean()
+        before = cl.placed()
+        if args[0] == "balance":
+            # The other rule's upmaps are there to be taken back.
+            cl.move("undo", str(cl.move("ls")[-1]["id"]))
+            eventually(lambda: all(j["state"] in ("done", "undone") for j in cl.move("ls")), timeout=180, what="the end of the undo")
+            assert cl.ceph_json("osd", "pool", "get", "d", "crush_rule")["crush_rule"] == rule
+            cl.clean()
+            before = cl.placed()
+        started = cl.move("start", *args, "--pgs", "1", check=False)
+        if args[0] == "balance" and started.returncode:
+            assert "balanced" in started.stderr or "nothing" in started.stderr, started.stderr
+            continue
+        job = cl.move("ls")[-1]["id"]
+        for reached in steps(cl, job, rng):
+            eventually(reached, timeout=180, what=f"a step of {args}")
+            lose(procs, cl, what)
+        cl.ends(job)
+        cl.clean()
+        cl.whole("d")
+        if args[0] == "drain":
+            assert cl.on(3) == 0
+            # Its undo is lost at a step, too, and begun once more by the job that follows.
+            cl.move("undo", str(job))
+            eventually(lambda: cl.job(job)["state"] in ("undoing", "undone"), what="the undo to begin")
+            lose(procs, cl, what)
+            cl.ends(job, "undone")
+            cl.clean()
+            assert cl.placed() == before
+            cl.ends(cl.move("start", *args)["id"])
     cl.whole("d")

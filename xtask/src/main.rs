@@ -44,10 +44,11 @@ enum Command {
     /// under each scheduler and profile (docs/load-study.md), `turns` what sets profiles apart when
     /// they take turns beside the same work; `s3` drives Ceph's gateway and ours on a stock Ceph
     /// and on Siphon, `fs` metadata servers; `space` measures the space that erasure-coded pools
-    /// take. Further arguments go to the scripts in bench/ (`--help` lists them).
+    /// take; `move` what a movement job costs clients, without and with a ceiling on their p99.
+    /// Further arguments go to the scripts in bench/ (`--help` lists them).
     Bench {
         /// Which one.
-        #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "turns", "study", "s3", "fs", "space"])]
+        #[arg(value_parser = ["peer", "rbd", "trim", "restart", "neighbours", "promises", "failover", "recovery", "scheduling", "idle", "turns", "study", "s3", "fs", "space", "move"])]
         which: String,
         /// Arguments of the benchmark.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

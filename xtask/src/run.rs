@@ -220,6 +220,7 @@ pub fn bench(which: &str, args: &[String]) -> Result<()> {
         "restart" => &["bench/restart.py"],
         "neighbours" => &["bench/neighbours.py"],
         "idle" => &["bench/idle.py"],
+        "move" => &["bench/move.py"],
         "promises" => &["bench/promises.py"],
         "failover" => &["bench/failover.py"],
         "recovery" => &["bench/recovery.py"],
