@@ -131,6 +131,8 @@ pub(crate) fn recovery_reservations(core: &Core, args: &Args) -> Result<Reply, R
         json!({
             "local_reservations": reserver(&turns.own, most),
             "remote_reservations": reserver(&turns.target, most),
+            // Not in Ceph, where the OSDs that are read by a backfill are not asked.
+            "source_reservations": reserver(&turns.source, most),
         }),
     )
 }

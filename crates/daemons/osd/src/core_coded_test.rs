@@ -8,11 +8,11 @@ use bytes::Bytes;
 use messages::{Op, OpArgs};
 use objops::OpCode;
 use objops::code::on_extent;
-use pg::{MapView, PgConf};
+use pg::{MapView, PgConf, PgState, Turn};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use store::Key;
-use types::{Errno, ObjectId, OsdId, PgId, SnapContext, SnapId, SpgId};
+use types::{Errno, ObjectId, OsdId, PgId, ShardId, SnapContext, SnapId, SpgId};
 
 async fn coded() -> Cluster {
     let mut c = Cluster::new();
@@ -466,6 +466,19 @@ fn a_lost_shard_is_made_again() {
     });
 }
 
+/// Logs are too short to fill a copy.
+fn short_logs(c: &Cluster) {
+    let conf = PgConf {
+        min_pg_log_entries: 1,
+        target_pg_log_entries: 2,
+        max_pg_log_entries: 4,
+        pg_log_trim_min: 1,
+        ..PgConf::default()
+    };
+    let hosts = c.cores.iter().flat_map(|core| core.hosts());
+    hosts.for_each(|h| h.set_conf(&conf));
+}
+
 /// Shards move to another OSD and back, those that lead among them. What is written meanwhile is on
 /// the copy that takes over, also where that has the position of the copy that leads.
 #[test]
@@ -478,16 +491,7 @@ fn a_shard_moves_while_it_is_written() {
         let names = names(8);
         up(&mut c, 3);
         for moved in [true, false, true, false] {
-            // Logs are too short to fill a copy.
-            let conf = PgConf {
-                min_pg_log_entries: 1,
-                target_pg_log_entries: 2,
-                max_pg_log_entries: 4,
-                pg_log_trim_min: 1,
-                ..PgConf::default()
-            };
-            let hosts = c.cores.iter().flat_map(|core| core.hosts());
-            hosts.for_each(|h| h.set_conf(&conf));
+            short_logs(&c);
             for _ in 0..60 {
                 let name = &names[r.below(8) as usize];
                 change(&mut c, &mut r, name, &mut model).await;
@@ -508,6 +512,48 @@ fn a_shard_moves_while_it_is_written() {
             check_shards(&c).await;
             assert!(c.cores.iter().all(|core| core.failed().is_none()), "{moved}");
         }
+    });
+}
+
+/// A shard is copied from its old holder only with a reservation there.
+#[test]
+fn a_backfill_waits_for_the_osd_that_it_reads() {
+    run(async || {
+        let mut c = coded().await;
+        c.add_osd();
+        short_logs(&c);
+        for i in 0..60 {
+            write(&mut c, &format!("o{}", i % 12), 0, bytes(20_000, i as u8)).await;
+        }
+        up(&mut c, 3);
+        let filled = |pg: &pg::Pg| {
+            let mut targets = pg.backfills();
+            targets.next().is_some_and(|b| b.fraction == 1.0 && b.missing == 0)
+        };
+        // Another PG reads from osd.0.
+        let other = SpgId { pgid: PgId { pool: POOL, seed: 99 }, shard: ShardId(1) };
+        let turns = &c.cores[0].reservations.recovery;
+        turns.borrow_mut().source.ask(other, 110, false);
+        assert_eq!(turns.borrow_mut().source.next(1, true), Some(Turn::Granted(other)));
+        c.next_map(|m| m.moved.0 = true);
+        // osd.0 leads some PGs that leave it: these need no reservation of another OSD.
+        let own = |pg: &pg::Pg| pg.pgid().seed.is_multiple_of(3);
+        let waits = |pg: &pg::Pg| pg.state().has(PgState::BACKFILL_WAIT);
+        c.settle_to(|pg| if own(pg) { filled(pg) } else { waits(pg) }).await;
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        c.settle_to(|pg| own(pg) || waits(pg)).await;
+        let turns = &c.cores[0].reservations.recovery;
+        assert_eq!(turns.borrow().source.holding(), 1);
+        assert!(turns.borrow().source.waiting() > 0);
+        turns.borrow_mut().source.leave(other);
+        c.cores[0].next_turns();
+        c.settle_to(filled).await;
+        assert_eq!(c.cores[0].reservations.recovery.borrow().source.holding(), 0);
+        c.next_map(|m| m.moved.1 = true);
+        c.settle().await;
+        check_shards(&c).await;
     });
 }
 

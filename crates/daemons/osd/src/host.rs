@@ -354,8 +354,8 @@ impl PgHost {
             Action::ListObjects { token, after, max } => {
                 self.background(Kind::ListObjects(token, after, max))
             }
-            Action::Reserve { target, backfill, priority } => {
-                self.want_turn(target, backfill, priority)
+            Action::Reserve { side, backfill, priority } => {
+                self.want_turn(side, backfill, priority)
             }
             Action::Release => self.leave_turns(),
             Action::WantUpThru(epoch) => self.core.links.mon.want_up_thru(epoch),

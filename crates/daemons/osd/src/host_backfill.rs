@@ -1,16 +1,16 @@
 //! The host's part of recovery and backfill: reservations, and what a collection holds.
 //!
 //! How many PGs of an OSD recover or are filled is bounded by `osd_max_backfills`, counted apart
-//! for PGs that it leads and for PGs that others lead. A PG with a reservation of the first kind
-//! waits for those of the second, never the other way round, so there is no circle. The machine
-//! says how urgent it is; [`Reserver`] decides.
+//! for each [`Side`]: PGs that it leads, PGs that are read here, PGs that are written here. A PG
+//! asks in that order, so there is no circle. The machine says how urgent it is; `Reserver`
+//! decides.
 
 use crate::collections::is_own_key;
 use crate::core::Core;
 use crate::fullness;
 use crate::host::PgHost;
 use bytes::Bytes;
-use pg::{Backfill, Event, Listing, Turn};
+use pg::{Backfill, Event, Listing, Side, Turn};
 use std::rc::Rc;
 use types::{Eversion, ObjectId, PgId, SpgId};
 
@@ -31,13 +31,14 @@ impl Core {
             let next = {
                 let mut turns = self.reservations.recovery.borrow_mut();
                 let room = !turns.full;
-                let own = turns.own.next(most, true).map(|turn| (turn, false));
-                own.or_else(|| turns.target.next(most, room).map(|turn| (turn, true)))
+                [(Side::Lead, true), (Side::Source, true), (Side::Target, room)]
+                    .into_iter()
+                    .find_map(|(side, may)| Some((turns.of(side).next(most, may)?, side)))
             };
-            let Some((turn, target)) = next else { break };
+            let Some((turn, side)) = next else { break };
             let (pgid, event) = match turn {
-                Turn::Granted(pgid) => (pgid, Event::Reserved { target }),
-                Turn::Preempted(pgid) => (pgid, Event::Preempted { target }),
+                Turn::Granted(pgid) => (pgid, Event::Reserved { side }),
+                Turn::Preempted(pgid) => (pgid, Event::Preempted { side }),
             };
             match self.host(pgid) {
                 Some(host) => host.handle(event),
@@ -48,8 +49,9 @@ impl Core {
 
     fn leave_turns(&self, pgid: SpgId) {
         let mut turns = self.reservations.recovery.borrow_mut();
-        turns.own.leave(pgid);
-        turns.target.leave(pgid);
+        for side in [Side::Lead, Side::Source, Side::Target] {
+            turns.of(side).leave(pgid);
+        }
     }
 
     /// Sets the used part of the store above which no PG moves here (`backfillfull_ratio` of the
@@ -94,13 +96,12 @@ impl Core {
 
 impl PgHost {
     /// The machine wants its reservation, or says how urgent it is by now.
-    pub(crate) fn want_turn(self: &Rc<Self>, target: bool, backfill: bool, priority: u8) {
+    pub(crate) fn want_turn(self: &Rc<Self>, side: Side, backfill: bool, priority: u8) {
         self.core.check_backfillfull();
         let full = {
             let mut turns = self.core.reservations.recovery.borrow_mut();
-            if target { &mut turns.target } else { &mut turns.own }
-                .ask(self.id, priority, backfill);
-            target && backfill && turns.full
+            turns.of(side).ask(self.id, priority, backfill);
+            side == Side::Target && backfill && turns.full
         };
         if full {
             self.handle(Event::BackfillTooFull);

@@ -2,7 +2,7 @@
 
 use crate::scrubs::Scrubs;
 use crate::trims::TrimTurns;
-use pg::{Places, Reserver};
+use pg::{Places, Reserver, Side};
 use std::cell::RefCell;
 use types::SpgId;
 
@@ -23,12 +23,24 @@ pub(crate) struct Reservations {
 pub(crate) struct RecoveryTurns {
     /// PGs that this OSD leads.
     pub(crate) own: Reserver<SpgId>,
-    /// PGs that others lead.
+    /// PGs that others lead, of which copies are here that take part or are filled.
     pub(crate) target: Reserver<SpgId>,
+    /// PGs that others lead and for which copies here are read.
+    pub(crate) source: Reserver<SpgId>,
     /// The used part of the store above which no PG moves here.
     pub(crate) backfillfull: f64,
     /// The store takes no more copies.
     pub(crate) full: bool,
+}
+
+impl RecoveryTurns {
+    pub(crate) fn of(&mut self, side: Side) -> &mut Reserver<SpgId> {
+        match side {
+            Side::Lead => &mut self.own,
+            Side::Source => &mut self.source,
+            Side::Target => &mut self.target,
+        }
+    }
 }
 
 impl Default for RecoveryTurns {
@@ -36,6 +48,7 @@ impl Default for RecoveryTurns {
         RecoveryTurns {
             own: Reserver::default(),
             target: Reserver::default(),
+            source: Reserver::default(),
             backfillfull: 1.0,
             full: false,
         }

@@ -28,7 +28,8 @@ pub struct Settings {
     pub trim: TrimSettings,
     /// Options of scrubs.
     pub scrub: ScrubSettings,
-    /// `osd_max_backfills`: PGs that copy from this OSD, and PGs that are copied to it.
+    /// `osd_max_backfills`: PGs that copy from this OSD, PGs that are copied to it, and PGs that
+    /// read here for that.
     pub backfills: usize,
     /// Objects that are recovered at a time, over all PGs.
     pub recovery_active: usize,

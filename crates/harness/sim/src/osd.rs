@@ -15,7 +15,7 @@ use bytes::Bytes;
 use pg::creation::{self, Stranger, UnbornPgs};
 use pg::{
     Backfill, Event, GiveUp, Listing, LogOp, LostRefused, OpToken, PeerHeader, PeerMsg, Pg, PgConf,
-    Reserver, ScrubKind, ScrubMap, ScrubObject, Steady, Turn,
+    Reserver, ScrubKind, ScrubMap, ScrubObject, Side, Steady, Turn,
 };
 use smallvec::smallvec;
 use types::{Epoch, Eversion, ObjectId, OsdId, PgId, PgShard, ShardId, SnapId, SpgId, Utime};
@@ -119,7 +119,7 @@ pub struct Osd {
     early_ops: Vec<ClientOp>,
     tokens: u64,
     /// Turns of recovery: of PGs that this OSD leads, and of others.
-    turns: [Reserver<SpgId>; 2],
+    turns: BTreeMap<Side, Reserver<SpgId>>,
     /// The PGs that wait for room before they get a turn, and did not give up.
     without_room: BTreeSet<SpgId>,
     /// Counts chances of scrubs.
@@ -538,13 +538,22 @@ impl Osd {
                 let granted = !crate::rng::mix(self.scrubs).is_multiple_of(10);
                 self.feed(pgid, Event::ScrubSlot { granted });
             }
-            Local::Turn(Turn::Granted(_), target) => self.feed(pgid, Event::Reserved { target }),
-            Local::Turn(Turn::Preempted(_), target) => {
+            Local::Turn(Turn::Granted(_), side) => {
+                if side == Side::Source {
+                    *self.marks.entry("copy let read by reservation").or_default() += 1;
+                }
+                self.feed(pgid, Event::Reserved { side });
+            }
+            Local::Turn(Turn::Preempted(_), side) => {
                 *self
                     .marks
-                    .entry(if target { "remote turn taken back" } else { "turn taken back" })
+                    .entry(match side {
+                        Side::Lead => "turn taken back",
+                        Side::Source => "turn of a source taken back",
+                        Side::Target => "remote turn taken back",
+                    })
                     .or_default() += 1;
-                self.feed(pgid, Event::Preempted { target });
+                self.feed(pgid, Event::Preempted { side });
             }
             Local::TooFull(priority) => {
                 *self.marks.entry("too full").or_default() += 1;
@@ -553,7 +562,7 @@ impl Osd {
             }
             Local::Room(priority) => {
                 if self.without_room.remove(&pgid) {
-                    self.turns[1].ask(pgid, priority, true);
+                    self.turns.entry(Side::Target).or_default().ask(pgid, priority, true);
                     self.next_turns();
                 }
             }

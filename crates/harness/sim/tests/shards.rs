@@ -46,6 +46,7 @@ fn seeds() {
             "backfill finished",
             "backfill started over",
             "change taken back",
+            "copy let read by reservation",
             "cursor moved over different objects",
             "cursor moved over equal objects",
             "cut off",

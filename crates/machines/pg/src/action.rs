@@ -8,6 +8,7 @@ use crate::info::Backfill;
 use crate::lease::Steady;
 use crate::msg::{ObjectChunk, Payload, PeerHeader, PeerMsg, Progress};
 use crate::proposal::{OpToken, PersistToken, ReadToken};
+use crate::reserver::Side;
 use crate::rows::RowBatch;
 use crate::scrub::ScrubKind;
 use crate::shard_read::{ShardAnswer, ShardQuery};
@@ -172,16 +173,16 @@ pub enum Action {
         /// About how many.
         max: usize,
     },
-    /// Recovery or a backfill wants a reservation on this OSD (`osd_max_backfills`, counted apart
-    /// for PGs that this OSD leads and for others; see [`Reserver`](crate::Reserver)); answer with
+    /// Recovery or a backfill wants a reservation on this OSD (`osd_max_backfills` of each
+    /// [`Side`]; see [`Reserver`](crate::Reserver)); answer with
     /// [`Event::Reserved`](crate::Event::Reserved) when it comes, and with
     /// [`Event::Preempted`](crate::Event::Preempted) if it is taken back. A backfill without room
     /// in the store hears [`Event::BackfillTooFull`](crate::Event::BackfillTooFull), and waits. An
     /// interval change takes the request, or the reservation, back. A PG that waits for one, or has
     /// one, changes its priority by asking again.
     Reserve {
-        /// Whether another OSD leads the PG.
-        target: bool,
+        /// Which of the OSD's reservations.
+        side: Side,
         /// Whether this is for a backfill.
         backfill: bool,
         /// A higher one goes first.

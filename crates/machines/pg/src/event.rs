@@ -3,6 +3,7 @@
 use crate::map::MapRef;
 use crate::msg::{Listing, ObjectChunk, PeerHeader, PeerMsg};
 use crate::proposal::{PersistToken, ReadToken};
+use crate::reserver::Side;
 use crate::scrub::ScrubKind;
 use crate::scrub::ScrubMap;
 use crate::shard_read::ShardAnswer;
@@ -83,13 +84,13 @@ pub enum Event {
     /// The reservation has come ([`Action::Reserve`](crate::Action::Reserve)), or there is room
     /// again.
     Reserved {
-        /// Whether another OSD leads the PG.
-        target: bool,
+        /// Which of the OSD's reservations.
+        side: Side,
     },
     /// The reservation was given to a PG with a higher priority.
     Preempted {
-        /// Whether another OSD leads the PG.
-        target: bool,
+        /// Which of the OSD's reservations.
+        side: Side,
     },
     /// An operator wants this PG to be recovered (or filled) before others, or not any more.
     Force {

@@ -83,7 +83,7 @@ pub use places::Places;
 pub use proposal::{
     Dup, NewEntry, NotActive, ObjectStatus, OpToken, Payloads, PersistToken, Proposal, ReadToken,
 };
-pub use reserver::{Reserver, Turn, Wish};
+pub use reserver::{Reserver, Side, Turn, Wish};
 pub use rows::{LoadError, RowBatch};
 pub use scrub::{ScrubKind, ScrubMap, ScrubObject};
 pub use shard_read::{ShardAnswer, ShardBytes, ShardQuery};

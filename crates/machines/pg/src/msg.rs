@@ -3,7 +3,7 @@
 //! Only our own daemons read these bytes. A message is encoded into two parts: `front`, and `data`,
 //! which carries the payload of a write or a push untouched, so that it is never copied. The tag of
 //! a message is one byte; tags 32 to 39 belong to read leases, 40 to 49 to repair and scrub, 50 to
-//! 52 to shards, 53 to room.
+//! 52 to shards, 53 to room, 54 to 56 to reservations for reading.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -292,6 +292,24 @@ pub enum PeerMsg {
     Revoked,
     /// Primary gives the reservation back, or does not want it any more.
     Release,
+    /// Primary asks whether it may read on the receiver's OSD for recovery (`osd_max_backfills`).
+    /// The copy need not act.
+    ReserveSource {
+        /// A higher one goes first.
+        priority: u8,
+        /// Goes into the answer: an answer to an earlier question counts for nothing.
+        round: u32,
+    },
+    /// The primary may read.
+    SourceReserved {
+        /// That of the question.
+        round: u32,
+    },
+    /// The reservation for reading was given to a PG with a higher priority.
+    SourceRevoked {
+        /// That of the question.
+        round: u32,
+    },
     /// The target's store is too full: the primary waits for [`PeerMsg::Reserved`].
     BackfillTooFull,
     /// Primary asks what the target has behind its cursor.
@@ -505,6 +523,19 @@ impl PeerMsg {
             }
             Self::Revoked => out.put_u8(25),
             Self::Release => out.put_u8(26),
+            Self::ReserveSource { priority, round } => {
+                out.put_u8(54);
+                priority.encode(&mut out, f);
+                round.encode(&mut out, f);
+            }
+            Self::SourceReserved { round } => {
+                out.put_u8(55);
+                round.encode(&mut out, f);
+            }
+            Self::SourceRevoked { round } => {
+                out.put_u8(56);
+                round.encode(&mut out, f);
+            }
             Self::BackfillTooFull => out.put_u8(19),
             Self::ListObjects { after, max } => {
                 out.put_u8(20);
@@ -662,6 +693,9 @@ impl PeerMsg {
             24 => Self::Reserve { backfill: r.get()?, priority: r.get()? },
             25 => Self::Revoked,
             26 => Self::Release,
+            54 => Self::ReserveSource { priority: r.get()?, round: r.get()? },
+            55 => Self::SourceReserved { round: r.get()? },
+            56 => Self::SourceRevoked { round: r.get()? },
             19 => Self::BackfillTooFull,
             20 => Self::ListObjects { after: r.get()?, max: r.get()? },
             21 => Self::Objects { after: r.get()?, listing: r.get()? },

@@ -3,6 +3,19 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a PG does with an OSD while it has a reservation there. An OSD gives `osd_max_backfills`
+/// reservations of each side, and a PG asks for them in this order: that of its primary, then those
+/// of OSDs that are read, then those of OSDs that are written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Side {
+    /// The OSD leads the PG.
+    Lead,
+    /// Objects are read there.
+    Source,
+    /// The OSD has a copy that takes part in recovery, or one that is filled.
+    Target,
+}
+
 /// A wish, or a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Entry {

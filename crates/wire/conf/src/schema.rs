@@ -363,7 +363,7 @@ osd_deep_scrub_keys|uint|advanced|1024|1..|r|osd|Omap rows that a deep scrub rea
 osd_deep_scrub_large_omap_object_key_threshold|uint|advanced|200000|0..|r|osd|A deep scrub warns of objects with more omap rows than these.
 osd_deep_scrub_large_omap_object_value_sum_threshold|size|advanced|1G|0..|r|osd|A deep scrub warns of objects with more bytes of omap than these.
 osd_pause_pg_deletion|bool|advanced|false||r|osd|Copies of PGs that nobody needs, those of deleted pools too, stay where they are until this is false again.
-osd_max_backfills|uint|advanced|1|1..|r|osd|PGs whose copies an OSD fills elsewhere at the same time, and PGs whose copies are filled on it.
+osd_max_backfills|uint|advanced|1|1..|r|osd|PGs whose copies an OSD fills elsewhere at the same time, PGs whose copies are filled on it, and PGs that are read on it for that.
 osd_ec_stock_refusals|bool|advanced|false||r|osd|Refuse in erasure-coded pools with EOPNOTSUPP what Ceph refuses there: omap, and without allow_ec_overwrites changes other than appends of whole stripes.
 osd_async_recovery_min_cost|uint|advanced|100|0..|r|osd|Writes that a copy must lack to recover beside its PG, so that clients do not wait for it.
 osd_backfill_scan_max|uint|advanced|512|1..65536|r|osd|Objects whose versions a backfill compares at a time.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use denc::Decode;
-use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Source, Turn};
+use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Side, Source, Turn};
 use types::{Eversion, LogPriority, ObjectId, ObjectInfo, PgShard, SpgId};
 
 use super::effect::Rebuild;
@@ -139,13 +139,13 @@ impl Osd {
                 Action::ListObjects { token, after, max } => {
                     self.out.push(Effect::Later(pgid, Local::List(token, after, max)))
                 }
-                Action::Reserve { target, backfill, priority } => {
+                Action::Reserve { side, backfill, priority } => {
                     self.tokens += 1;
-                    if target && backfill && mix(self.tokens) % 1_000 < self.tight {
+                    if side == Side::Target && backfill && mix(self.tokens) % 1_000 < self.tight {
                         self.without_room.insert(pgid);
                         self.out.push(Effect::Later(pgid, Local::TooFull(priority)));
                     } else {
-                        self.turns[usize::from(target)].ask(pgid, priority, backfill);
+                        self.turns.entry(side).or_default().ask(pgid, priority, backfill);
                         self.next_turns();
                     }
                 }
@@ -216,17 +216,17 @@ impl Osd {
     }
 
     pub(super) fn leave_turns(&mut self, pgid: SpgId) {
-        self.turns.iter_mut().for_each(|t| t.leave(pgid));
+        self.turns.values_mut().for_each(|t| t.leave(pgid));
         self.without_room.remove(&pgid);
         self.next_turns();
     }
 
     /// A PG that has a turn, or has it no more, hears of it a little later.
     pub(super) fn next_turns(&mut self) {
-        for (turns, target) in self.turns.iter_mut().zip([false, true]) {
+        for (side, turns) in &mut self.turns {
             while let Some(turn) = turns.next(1, true) {
                 let (Turn::Granted(pgid) | Turn::Preempted(pgid)) = turn;
-                self.out.push(Effect::Later(pgid, Local::Turn(turn, target)));
+                self.out.push(Effect::Later(pgid, Local::Turn(turn, *side)));
             }
         }
     }

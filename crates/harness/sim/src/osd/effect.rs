@@ -1,7 +1,9 @@
 //! What an OSD causes, and what of it takes time.
 
 use bytes::Bytes;
-use pg::{Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, ShardQuery, Steady, Turn};
+use pg::{
+    Backfill, ObjectChunk, Peers, Progress, ReadToken, ScrubKind, ShardQuery, Side, Steady, Turn,
+};
 use types::{Epoch, Eversion, ObjectId, PgShard, SnapId, SpgId};
 
 use crate::history::Did;
@@ -112,7 +114,7 @@ pub enum Local {
     /// Objects for a comparison are to be listed.
     List(ReadToken, Backfill, usize),
     /// A turn was given or taken back; of groups that others lead, if so.
-    Turn(Turn<SpgId>, bool),
+    Turn(Turn<SpgId>, Side),
     /// There is no room for a backfill, for a while.
     TooFull(u8),
     /// There may be room for it.

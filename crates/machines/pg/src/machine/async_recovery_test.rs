@@ -143,7 +143,9 @@ fn it_follows_at_once_and_writes_do_not_wait_for_it() {
     // The log, before there is a turn for anything; and the turn is one of recovery.
     assert!(actions.iter().any(|a| matches!(a, Action::Send { to, msg: PeerMsg::Activate { .. }, .. } if to[..] == [on(2)])), "{actions:?}");
     assert!(
-        actions.iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: false, .. })),
+        actions
+            .iter()
+            .any(|a| matches!(a, Action::Reserve { side: Side::Lead, backfill: false, .. })),
         "{actions:?}"
     );
     assert_eq!(pg.state().to_string(), "active+recovery_wait+undersized+degraded+remapped");
@@ -171,7 +173,7 @@ fn it_follows_at_once_and_writes_do_not_wait_for_it() {
     commit_all(&mut pg);
 
     // While an object is copied, writers wait, or its copy would never end.
-    pg.handle(Event::Reserved { target: false }, Utime::default());
+    pg.handle(Event::Reserved { side: Side::Lead }, Utime::default());
     let msgs = sent(drain(&mut pg), 2);
     assert!(matches!(&msgs[..], [PeerMsg::Reserve { backfill: false, .. }]), "{msgs:?}");
     from(&mut pg, 2, PeerMsg::Reserved);

@@ -5,7 +5,7 @@
 //! object, or has it in its missing set; behind the cursor it has whatever it has.
 //!
 //! ```text
-//!   Reserve (own turn) ─► for each target:
+//!   Reserve (own turn) ─► OSDs that are read (`sources`) ─► for each target:
 //!        Query Log? ─► Activate or StartBackfill ─► Activated ─► Reserve (the target) ─► filling
 //!   ─► WantPgTemp with those that are filled
 //!
@@ -35,6 +35,7 @@ use crate::log_entry::LoggedRef;
 use crate::merge;
 use crate::missing::MissingSet;
 use crate::msg::{LogSegment, Payload, PeerMsg, Query, RepOp};
+use crate::reserver::Side;
 use crate::stats::StatSum;
 
 use super::parts::backfill::{OwnTurn, Stage, Target};
@@ -157,7 +158,7 @@ impl Pg {
             self.backfill.turn = OwnTurn::Asked;
             let backfill = !self.all_recover_beside();
             self.actions.push_back(Action::Reserve {
-                target: false,
+                side: Side::Lead,
                 backfill,
                 priority: self.backfill_priority(),
             });
@@ -277,6 +278,7 @@ impl Pg {
 
     fn release_turn(&mut self) {
         self.backfill.turn = OwnTurn::None;
+        self.release_sources();
         self.actions.push_back(Action::Release);
     }
 
@@ -324,6 +326,15 @@ impl Pg {
 
     pub(super) fn handle_own_turn(&mut self) {
         if self.backfill.turn != OwnTurn::Asked {
+            return;
+        }
+        self.backfill.turn = OwnTurn::Sources;
+        self.ask_sources();
+    }
+
+    /// The OSDs that are read have given their reservations.
+    pub(super) fn backfill_sources_reserved(&mut self) {
+        if self.backfill.turn != OwnTurn::Sources {
             return;
         }
         self.backfill.turn = OwnTurn::Held;

@@ -57,11 +57,13 @@ fn following(acting: i32, up: i32, conf: PgConf) -> Pg {
     }
     let actions = commit_all(&mut pg);
     assert!(
-        actions.iter().any(|a| matches!(a, Action::Reserve { target: false, backfill: true, .. })),
+        actions
+            .iter()
+            .any(|a| matches!(a, Action::Reserve { side: Side::Lead, backfill: true, .. })),
         "{actions:?}"
     );
     assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
-    pg.handle(Event::Reserved { target: false }, Utime::default());
+    pg.handle(Event::Reserved { side: Side::Lead }, Utime::default());
     let actions = drain(&mut pg);
     for i in acting..up {
         let started = |a: &Action| matches!(a, Action::Send { to, msg: PeerMsg::StartBackfill { .. }, .. } if to[..] == [on(i)]);
@@ -263,12 +265,12 @@ fn a_target_without_room_makes_the_primary_wait() {
             &actions[..],
             [
                 Action::Send { msg: PeerMsg::Release, .. },
-                Action::Reserve { target: false, backfill: true, .. }
+                Action::Reserve { side: Side::Lead, backfill: true, .. }
             ]
         ),
         "{actions:?}"
     );
-    pg.handle(Event::Reserved { target: false }, Utime::default());
+    pg.handle(Event::Reserved { side: Side::Lead }, Utime::default());
     assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
     let actions = from(&mut pg, 2, PeerMsg::Reserved);
     assert!(actions.iter().any(|a| matches!(a, Action::ListObjects { .. })), "{actions:?}");
@@ -279,7 +281,7 @@ fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
     let mut pg = filling(PgConf::default());
     from(&mut pg, 2, PeerMsg::Reserved);
     assert!(pg.state().has(PgState::BACKFILLING), "{}", pg.state());
-    pg.handle(Event::Preempted { target: false }, Utime::default());
+    pg.handle(Event::Preempted { side: Side::Lead }, Utime::default());
     let actions = drain(&mut pg);
     assert!(
         matches!(
@@ -287,7 +289,7 @@ fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
             [
                 Action::Send { msg: PeerMsg::Release, .. },
                 Action::Release,
-                Action::Reserve { target: false, backfill: true, .. }
+                Action::Reserve { side: Side::Lead, backfill: true, .. }
             ]
         ),
         "{actions:?}"
@@ -295,14 +297,14 @@ fn a_copy_that_is_filled_goes_on_following_when_its_turn_is_taken_back() {
     assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());
     assert_eq!(pg.followers().collect::<Vec<_>>(), [on(2)]);
     // A listing that comes meanwhile is kept.
-    pg.handle(Event::Reserved { target: false }, Utime::default());
+    pg.handle(Event::Reserved { side: Side::Lead }, Utime::default());
     assert!(matches!(&sent(drain(&mut pg), 2)[..], [PeerMsg::Reserve { backfill: true, .. }]));
     from(&mut pg, 2, PeerMsg::Reserved);
     assert!(pg.state().has(PgState::BACKFILLING), "{}", pg.state());
     // And by the target's OSD.
     let actions = from(&mut pg, 2, PeerMsg::Revoked);
     assert!(
-        matches!(actions.last(), Some(Action::Reserve { target: false, backfill: true, .. })),
+        matches!(actions.last(), Some(Action::Reserve { side: Side::Lead, backfill: true, .. })),
         "{actions:?}"
     );
     assert!(pg.state().has(PgState::BACKFILL_WAIT), "{}", pg.state());

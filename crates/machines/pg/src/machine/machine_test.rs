@@ -94,7 +94,10 @@ impl MapView for Map {
             let acting = Members::positioned(self.acting.iter().copied());
             let lead = |c: &PgShard| self.kind.backend().leads(c.shard);
             let primary = acting.iter().copied().find(lead);
-            return Mapping { up_primary: primary, primary, up: acting.clone(), acting };
+            let up = if self.up.is_empty() { &self.acting } else { &self.up };
+            let up = Members::positioned(up.iter().copied());
+            let up_primary = up.iter().copied().find(lead);
+            return Mapping { up_primary, primary, up, acting };
         }
         let acting = Members::whole(self.acting.iter().copied());
         let up = Members::whole(if self.up.is_empty() { &self.acting } else { &self.up }.clone());
@@ -169,7 +172,7 @@ pub(super) fn from(pg: &mut Pg, osd: i32, msg: PeerMsg) -> Vec<Action> {
 
 /// All turns that recovery asks for come at once.
 pub(super) fn reserve(pg: &mut Pg) -> Vec<Action> {
-    pg.handle(Event::Reserved { target: false }, Utime::default());
+    pg.handle(Event::Reserved { side: Side::Lead }, Utime::default());
     let mut actions = drain(pg);
     let mut replicas = pg.replicas();
     replicas.sort();

@@ -8,6 +8,7 @@ use crate::msg::{PeerHeader, PeerMsg, Query};
 use crate::past_intervals::{
     PastInterval, PastIntervals, is_new_interval, may_have_written, place,
 };
+use crate::reserver::Side;
 use crate::rows;
 use types::{Eversion, OsdId, PgShard};
 
@@ -247,7 +248,16 @@ impl Pg {
                 self.handle_start_backfill(from, header, info, log, dups, past);
             }
             PeerMsg::Reserve { backfill, priority } if primary => {
-                self.actions.push_back(Action::Reserve { target: true, backfill, priority });
+                self.actions.push_back(Action::Reserve { side: Side::Target, backfill, priority });
+            }
+            PeerMsg::ReserveSource { priority, round } if primary => {
+                self.handle_reserve_source(priority, round)
+            }
+            PeerMsg::SourceReserved { round } if self.is_primary() => {
+                self.handle_source_reserved(from, round)
+            }
+            PeerMsg::SourceRevoked { round } if self.is_primary() => {
+                self.handle_source_revoked(from, round)
             }
             PeerMsg::Release if primary => self.actions.push_back(Action::Release),
             PeerMsg::Revoked if self.is_primary() => self.handle_revoked(from),

@@ -37,6 +37,7 @@ mod replicate;
 mod reserve;
 mod scrub;
 mod snaptrim;
+mod sources;
 mod split;
 mod status;
 mod unfound;
@@ -58,6 +59,7 @@ use crate::msg::{PeerHeader, PeerMsg, Progress};
 use crate::past_intervals::{PastIntervals, is_pending, place};
 use crate::prior_set::PriorSet;
 use crate::proposal::{Dup, ObjectStatus, OpToken, PersistToken};
+use crate::reserver::Side;
 use crate::rows;
 use crate::stats::StatSum;
 
@@ -406,10 +408,12 @@ impl Pg {
                 self.handle_shard_damaged(shard, oid, version)
             }
             Event::Listed { token, listing } => self.handle_listed(token, listing),
-            Event::Reserved { target: false } => self.handle_reserved(),
-            Event::Reserved { target: true } => self.tell_primary(PeerMsg::Reserved),
-            Event::Preempted { target: false } => self.handle_preempted(),
-            Event::Preempted { target: true } => self.tell_primary(PeerMsg::Revoked),
+            Event::Reserved { side: Side::Lead } => self.handle_reserved(),
+            Event::Reserved { side: Side::Target } => self.tell_primary(PeerMsg::Reserved),
+            Event::Preempted { side: Side::Lead } => self.handle_preempted(),
+            Event::Preempted { side: Side::Target } => self.tell_primary(PeerMsg::Revoked),
+            Event::Reserved { side: Side::Source } => self.tell_reader(true),
+            Event::Preempted { side: Side::Source } => self.tell_reader(false),
             Event::Force { backfill, on } => self.force(backfill, on),
             Event::BackfillTooFull => self.tell_primary(PeerMsg::BackfillTooFull),
             Event::StartRecovery { max_objects } => self.start_recovery(max_objects),
@@ -720,6 +724,8 @@ mod repair_test;
 mod reserve_test;
 #[cfg(test)]
 mod scrub_machine_test;
+#[cfg(test)]
+mod sources_test;
 #[cfg(test)]
 mod transcript_test;
 #[cfg(test)]

@@ -107,10 +107,19 @@ impl Pg {
             self.recovered(oid);
             return;
         };
-        let sources = self.sources_of(&oid);
+        let mut sources = self.sources_of(&oid);
         if !self.can_read(&sources) {
             self.not_found(oid);
             return;
+        }
+        if !self.recovery.urgent.contains(&oid) {
+            let may: Vec<PgShard> =
+                sources.iter().copied().filter(|c| self.may_read_from(*c)).collect();
+            if self.can_read(&may) {
+                sources = may;
+            } else if self.read_more(&oid, &sources) {
+                return;
+            }
         }
         let copy = Copy::Rebuild {
             version: item.need,

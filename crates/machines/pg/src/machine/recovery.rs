@@ -92,6 +92,7 @@ impl Pg {
             return;
         }
         self.follow_by_log();
+        self.check_sources();
         self.check_reservation();
         if self.all_recovered() {
             self.min_last_complete_ondisk = self.all_committed;
@@ -218,7 +219,10 @@ impl Pg {
             self.start_push(oid);
             return;
         };
-        match self.way_to(&oid, &item) {
+        let way = self.way_to(&oid, &item, |c| self.may_read_from(c));
+        let way = way.or_else(|| self.way_to(&oid, &item, |_| true));
+        match way {
+            Some(Way::Pull(from, _)) if self.read_more(&oid, &[from]) => {}
             Some(Way::Pull(from, version)) => {
                 let next = Progress::default();
                 self.pull(from, oid.clone(), version, next.clone());
@@ -253,11 +257,17 @@ impl Pg {
 
     /// Whether a copy is known to have what this one lacks.
     pub(super) fn can_be_had(&self, oid: &ObjectId, item: &MissingItem) -> bool {
-        self.way_to(oid, item).is_some()
+        self.way_to(oid, item, |_| true).is_some()
     }
 
-    fn way_to(&self, oid: &ObjectId, item: &MissingItem) -> Option<Way> {
-        let up = || self.peers.iter().filter(|(shard, _)| self.map.is_up(shard.osd));
+    /// Where an object can be had, if only some copies may be read.
+    fn way_to(
+        &self,
+        oid: &ObjectId,
+        item: &MissingItem,
+        may: impl Fn(PgShard) -> bool,
+    ) -> Option<Way> {
+        let up = || self.peers.iter().filter(|(c, _)| self.map.is_up(c.osd) && may(**c));
         // An activated replica's info is older than its log; it shares ours.
         let shares = |shard: &PgShard, p: &super::Peer| {
             p.info.last_update >= item.need || self.mapping.acting.contains(shard)

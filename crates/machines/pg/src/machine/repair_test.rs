@@ -186,7 +186,7 @@ fn copies_that_are_marked_bad_are_pushed() {
     assert!(
         matches!(
             actions.last(),
-            Some(Action::Reserve { target: false, backfill: false, priority: 190 })
+            Some(Action::Reserve { side: Side::Lead, backfill: false, priority: 190 })
         ),
         "{actions:?}"
     );

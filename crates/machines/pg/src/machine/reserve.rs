@@ -1,12 +1,13 @@
 //! Reservations for recovery and backfill, and their order.
 //!
 //! ```text
-//!   Reserve (own OSD) ─► Reserve to each acting replica, in order ─► recovery ─► Release everywhere
+//!   Reserve (own OSD) ─► OSDs that are read (`sources`) ─► Reserve to each acting replica, in order
+//!   ─► recovery ─► Release everywhere
 //! ```
 //!
-//! Reservations are counted by OSD (`osd_max_backfills`), apart for PGs that it leads and PGs that
-//! others lead. Reservations of the second kind are only waited for by PGs that have one of the
-//! first, in the order of the OSDs, so there is no circle. A reservation may be taken back for a
+//! Reservations are counted by OSD (`osd_max_backfills` of each [`Side`]). A PG waits for one only
+//! while those that it has are of an earlier side, or of the same side and an OSD with a smaller
+//! number, so there is no circle. A reservation may be taken back for a
 //! higher priority: then all of them are given back and asked for anew. Objects that clients wait
 //! for need no reservation. (Ceph: `PeeringState::get_recovery_priority`,
 //! `WaitLocalRecoveryReserved` and what follows.)
@@ -15,6 +16,7 @@ use types::{PgShard, PgState};
 
 use crate::action::Action;
 use crate::msg::PeerMsg;
+use crate::reserver::Side;
 
 use super::parts::reservation::Stage;
 use super::{Pg, Phase};
@@ -124,18 +126,19 @@ impl Pg {
         if self.reservation.stage == Stage::Idle && !self.follows_or_gives_up_turn() {
             self.reservation.stage = Stage::Own;
             self.actions.push_back(Action::Reserve {
-                target: false,
+                side: Side::Lead,
                 backfill: false,
                 priority: self.recovery_priority(),
             });
         }
     }
 
-    fn release_recovery(&mut self) {
+    pub(super) fn release_recovery(&mut self) {
         if self.reservation.stage == Stage::Idle {
             return;
         }
         self.reservation.stage = Stage::Idle;
+        self.release_sources();
         let asked = std::mem::take(&mut self.reservation.asked);
         self.send_all(asked.into_iter().collect(), PeerMsg::Release);
         self.actions.push_back(Action::Release);
@@ -144,14 +147,15 @@ impl Pg {
     /// A reservation on this OSD has come.
     pub(super) fn handle_reserved(&mut self) {
         if self.reservation.stage == Stage::Own {
-            self.ask_next_replica();
+            self.reservation.stage = Stage::Sources;
+            self.ask_sources();
         } else {
             self.handle_own_turn();
         }
     }
 
     /// Replicas one after the other.
-    fn ask_next_replica(&mut self) {
+    pub(super) fn ask_next_replica(&mut self) {
         let last = self.reservation.asked.last().copied();
         let next = self.replicas().into_iter().filter(|o| last.is_none_or(|l| *o > l)).min();
         match next {
@@ -219,17 +223,19 @@ impl Pg {
         // changes the priority.
         if self.reservation.stage != Stage::Idle {
             let priority = self.recovery_priority();
-            self.actions.push_back(Action::Reserve { target: false, backfill: false, priority });
+            self.actions.push_back(Action::Reserve { side: Side::Lead, backfill: false, priority });
             self.send_all(
                 self.reservation.asked.iter().copied().collect(),
                 PeerMsg::Reserve { backfill: false, priority },
             );
+            self.ask_sources_again();
         } else if self.backfill_wants_turn() {
             self.actions.push_back(Action::Reserve {
-                target: false,
+                side: Side::Lead,
                 backfill: true,
                 priority: self.backfill_priority(),
             });
+            self.ask_sources_again();
             self.ask_target_turns_again();
         }
     }

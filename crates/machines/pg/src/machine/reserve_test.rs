@@ -30,16 +30,14 @@ fn degraded() -> Pg {
 #[test]
 fn turns_come_one_after_the_other_and_go_together() {
     let mut pg = degraded();
-    assert!(
-        drain(&mut pg).iter().any(|a| matches!(
-            a,
-            Action::Reserve { target: false, backfill: false, priority: 190 }
-        ))
-    );
+    assert!(drain(&mut pg).iter().any(|a| matches!(
+        a,
+        Action::Reserve { side: Side::Lead, backfill: false, priority: 190 }
+    )));
     assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
     pg.handle(Event::StartRecovery { max_objects: 1 }, now());
     assert!(drain(&mut pg).is_empty(), "not without a turn");
-    pg.handle(Event::Reserved { target: false }, now());
+    pg.handle(Event::Reserved { side: Side::Lead }, now());
     assert!(matches!(
         sent(&drain(&mut pg))[..],
         [(OsdId(1), PeerMsg::Reserve { backfill: false, priority: 190 })]
@@ -63,7 +61,7 @@ fn turns_come_one_after_the_other_and_go_together() {
     );
     assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
     reserve(&mut pg);
-    pg.handle(Event::Preempted { target: false }, now());
+    pg.handle(Event::Preempted { side: Side::Lead }, now());
     let actions = drain(&mut pg);
     assert_eq!(sent(&actions).len(), 2, "{actions:?}");
     // No copy lacks anything any more.
@@ -95,12 +93,15 @@ fn a_replica_passes_on_what_its_osd_says() {
     drain(&mut pg);
     let actions = from(&mut pg, 1, PeerMsg::Reserve { backfill: false, priority: 7 });
     assert!(
-        matches!(actions[..], [Action::Reserve { target: true, backfill: false, priority: 7 }]),
+        matches!(
+            actions[..],
+            [Action::Reserve { side: Side::Target, backfill: false, priority: 7 }]
+        ),
         "{actions:?}"
     );
-    pg.handle(Event::Reserved { target: true }, now());
+    pg.handle(Event::Reserved { side: Side::Target }, now());
     assert!(matches!(sent(&drain(&mut pg))[..], [(OsdId(1), PeerMsg::Reserved)]));
-    pg.handle(Event::Preempted { target: true }, now());
+    pg.handle(Event::Preempted { side: Side::Target }, now());
     assert!(matches!(sent(&drain(&mut pg))[..], [(OsdId(1), PeerMsg::Revoked)]));
     assert!(matches!(from(&mut pg, 1, PeerMsg::Release)[..], [Action::Release]));
 }
@@ -151,7 +152,7 @@ fn an_operator_puts_a_group_before_others_until_it_is_whole() {
     pg.handle(Event::Force { backfill: false, on: true }, now());
     assert!(matches!(
         drain(&mut pg)[..],
-        [Action::Reserve { target: false, backfill: false, priority: 255 }]
+        [Action::Reserve { side: Side::Lead, backfill: false, priority: 255 }]
     ));
     assert!(pg.state().has(PgState::FORCED_RECOVERY), "{}", pg.state());
     pg.handle(Event::Force { backfill: false, on: true }, now());
@@ -170,7 +171,7 @@ fn an_operator_puts_a_group_before_others_until_it_is_whole() {
 #[test]
 fn more_haste_is_told_where_turns_were_asked_for() {
     let mut pg = degraded();
-    pg.handle(Event::Reserved { target: false }, now());
+    pg.handle(Event::Reserved { side: Side::Lead }, now());
     drain(&mut pg);
     pg.handle(Event::Force { backfill: false, on: true }, now());
     let actions = drain(&mut pg);
@@ -232,7 +233,7 @@ fn a_full_store_stops_recovery_until_there_is_room() {
     assert!(
         drain(&mut pg)
             .iter()
-            .any(|a| matches!(a, Action::Reserve { target: false, backfill: false, .. }))
+            .any(|a| matches!(a, Action::Reserve { side: Side::Lead, backfill: false, .. }))
     );
     assert!(pg.state().has(PgState::RECOVERY_WAIT), "{}", pg.state());
 }

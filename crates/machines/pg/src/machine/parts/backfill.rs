@@ -17,7 +17,7 @@ pub(in crate::machine) struct Backfilling {
     pub(in crate::machine) next_listing: u64,
 }
 
-/// The reservation on this OSD, which is for all targets.
+/// The reservation on this OSD and those of OSDs that are read, which are for all targets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(in crate::machine) enum OwnTurn {
     /// It is not wanted (now).
@@ -25,7 +25,9 @@ pub(in crate::machine) enum OwnTurn {
     None,
     /// Waited for.
     Asked,
-    /// Here.
+    /// Here; those of OSDs that are read are waited for.
+    Sources,
+    /// All are here.
     Held,
 }
 
