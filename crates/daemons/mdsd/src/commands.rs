@@ -225,7 +225,12 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             let rank = rank()?;
             let tenants = rank.look(mds::Mds::tenants).unwrap_or_default();
             let each = tenants.iter().map(|t| tenant(&rank.fs_name, t));
-            json!({"tenants": each.collect::<Vec<_>>()})
+            let (size, taken) = rank.look(mds::Mds::window).unwrap_or_default();
+            let of = |(took, among): (u64, u64)| json!({"seconds": took as f64 / 1e9, "among": among as f64 / 100.0});
+            let [few, last] = taken;
+            let window =
+                json!({"size": size, "writes_took": {"among_few": of(few), "last": of(last)}});
+            json!({"tenants": each.collect::<Vec<_>>(), "window": window})
         }
         "flush journal" => {
             if !rank()?.flush().await {

@@ -33,7 +33,7 @@ pub const ENTRY_BYTES: u64 = 2_000;
 /// How often clients hear of what is used of quotas.
 const QUOTA_EVERY: Duration = Duration::from_millis(250);
 /// Requests that begin before the thread reads from sockets again.
-const REQUESTS_AT_ONCE: usize = 16;
+const REQUESTS_AT_ONCE: usize = 4;
 /// Messages that wait until the rank is loaded, at most. Each connection is bounded besides.
 const WAITING_MAX: usize = 10_000;
 

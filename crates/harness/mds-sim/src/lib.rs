@@ -13,13 +13,15 @@
 //!
 //! * [`world`]: time and what happens in it. [`client`]: clients, and what they cache.
 //! * [`mod@bench`]: one request at a time. [`disk`]: what is at rest.
-//! * [`model`]: what a file system is. [`scaling`]: how much several owners do.
+//! * [`model`]: what a file system is. [`scaling`]: how much several owners do. [`shares`]: what
+//!   subvolumes get of one.
 
 pub mod bench;
 pub mod client;
 pub mod disk;
 pub mod model;
 pub mod scaling;
+pub mod shares;
 pub mod world;
 
 pub use world::{Report, Scenario, run};

@@ -21,7 +21,7 @@ pub struct Conf {
     pub writes_max: usize,
     /// Entries that are read at once, and entries of a page for a client.
     pub page_entries_max: u32,
-    /// Requests below the scheduler.
+    /// Requests that are carried out at the same time, at most.
     pub requests_max: usize,
     /// Requests that begin at one event. The others wait in the scheduler for the next wake, so
     /// that those that come meanwhile have their share.

@@ -45,6 +45,7 @@ impl Mds {
 
     /// Has the current operation wait until this is read.
     fn fetch<T>(&mut self, what: Fetch) -> Exec<T> {
+        self.entrance.reads = true;
         if let Some(token) = self.fetching.get(&what) {
             if let Some((_, ops)) = self.fetches.get_mut(token) {
                 ops.push(self.current);

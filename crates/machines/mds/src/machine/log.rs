@@ -255,6 +255,7 @@ impl Mds {
             self.log.appending.pop_front();
         }
         self.log.durable = self.log.durable.max(batch.min(self.log.sealed));
+        self.entrance.durable(self.log.durable, self.now);
         while let Some(told) = self.log.told.pop_front_if(|b| *b <= self.log.durable) {
             self.log.tables = told;
         }

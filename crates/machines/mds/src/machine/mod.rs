@@ -5,6 +5,7 @@ mod asked;
 mod attrs;
 mod cache;
 mod capability;
+mod entrance;
 mod halves;
 mod lock_table;
 mod locks;
@@ -33,6 +34,7 @@ use crate::conf::Conf;
 use crate::event::{Claim, Event, Token};
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
+use entrance::Entrance;
 use node::{Directory, Fetch, Need, Node};
 use operation::{Answer, Exec, Kind, OpId, OpState, Phase, Stop};
 use rustc_hash::FxHashMap;
@@ -72,14 +74,11 @@ pub struct Mds {
     ops: BTreeMap<OpId, OpState>,
     by_tid: BTreeMap<(ClientId, u64), OpId>,
     deferred: Vec<Event>,
-    sched: qos::Mclock<OpId>,
+    entrance: Entrance,
     promises: BTreeMap<Space, Promise>,
     tenants: BTreeMap<Space, Tenant>,
     /// Directories that were marked as subvolumes, as far as they were in memory.
     roots: BTreeMap<Space, Ino>,
-    /// Requests that may begin at this event.
-    turns: usize,
-    below: BTreeSet<OpId>,
     again: BTreeSet<OpId>,
     judge: BTreeSet<Ino>,
     current: OpId,
@@ -147,6 +146,7 @@ impl Mds {
             background_best_effort: class(1),
             cost_per_io: COST_UNIT,
         };
+        let entrance = Entrance::new(spec, conf.requests_max);
         Mds {
             conf,
             now: 0,
@@ -167,12 +167,10 @@ impl Mds {
             ops: BTreeMap::new(),
             by_tid: BTreeMap::new(),
             deferred: Vec::new(),
-            sched: qos::Mclock::new(spec),
+            entrance,
             promises: BTreeMap::new(),
             tenants: BTreeMap::new(),
             roots: BTreeMap::new(),
-            turns: 0,
-            below: BTreeSet::new(),
             again: BTreeSet::new(),
             judge: BTreeSet::new(),
             current: OpId(0),
@@ -298,7 +296,7 @@ impl Mds {
         // A request that has just come waits for those that come with it.
         let bounded = self.conf.requests_at_once < usize::MAX;
         let waits = bounded && matches!(event, Event::Request(..));
-        self.turns = if waits { 0 } else { self.conf.requests_at_once };
+        self.entrance.turns = if waits { 0 } else { self.conf.requests_at_once };
         self.take(event);
         self.settle();
     }
@@ -408,6 +406,7 @@ impl Mds {
             self.judge.insert(ino);
         }
         self.current = id;
+        self.entrance.tries(id, self.now);
         self.peers.onward = None;
         self.peers.impatient = false;
         self.collected.clear();
@@ -425,6 +424,7 @@ impl Mds {
                     }
                 }
                 self.ops.insert(id, state);
+                self.entrance.waits(id);
             }
             result => self.ended(id, state, result),
         }
@@ -448,13 +448,13 @@ impl Mds {
 
     fn ended(&mut self, id: OpId, mut state: OpState, result: Exec<Option<Answer>>) {
         self.give_back(&mut state);
-        self.below.remove(&id);
         self.write_ops.remove(&id);
         if let Phase::Flushing(ops) = &mut self.phase
             && ops.remove(&id)
         {
             self.perhaps_active();
         }
+        let wrote = matches!(&result, Ok(Some(answer)) if answer.wrote);
         match (&state.kind, result) {
             (Kind::Request(request), Ok(Some(answer))) => {
                 self.by_tid.remove(&(state.client, request.tid));
@@ -484,6 +484,7 @@ impl Mds {
             }
             _ => {}
         }
+        self.entrance.done(id, wrote, self.seen, self.log.durable, self.now);
     }
 
     fn tables(&self) -> Tables {

@@ -121,14 +121,19 @@ impl Mds {
     /// Goes by a promise from now on.
     fn promise(&mut self, space: Space, promise: Promise) {
         self.promises.insert(space, promise);
-        self.sched.set_tenant(OpClass::Client, space.0.into(), promise.spec(), self.now);
+        self.entrance.sched.set_tenant(OpClass::Client, space.0.into(), promise.spec(), self.now);
         self.log_promise(space);
     }
 
     /// Goes by the promises of the server before this one.
     pub(crate) fn adopt_promises(&mut self) {
         for (space, promise) in &self.promises {
-            self.sched.set_tenant(OpClass::Client, space.0.into(), promise.spec(), self.now);
+            self.entrance.sched.set_tenant(
+                OpClass::Client,
+                space.0.into(),
+                promise.spec(),
+                self.now,
+            );
         }
     }
 
@@ -136,7 +141,7 @@ impl Mds {
     pub(crate) fn forget_promise(&mut self, space: Space) {
         if self.promises.remove(&space).is_some() {
             let spec = TenantSpec::default();
-            self.sched.set_tenant(OpClass::Client, space.0.into(), spec, self.now);
+            self.entrance.sched.set_tenant(OpClass::Client, space.0.into(), spec, self.now);
             self.log_promise(space);
         }
     }

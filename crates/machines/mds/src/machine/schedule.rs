@@ -1,12 +1,13 @@
 //! Requests wait in the scheduler, with the subvolume that they are about as their tenant.
 
 use super::Mds;
+use super::entrance::Next;
 use super::operation::{Kind, OpId};
 use super::state::COST_UNIT;
 use crate::action::Action;
 use crate::request::{Op, Request};
 use crate::types::{ClientId, Ino, Name, Promise, Space, Steady};
-use qos::{Dequeued, OpClass, Scheduler};
+use qos::{OpClass, Scheduler};
 use std::collections::BTreeSet;
 
 /// Ceph's priority of clients' requests (`CEPH_MSG_PRIO_DEFAULT`).
@@ -59,12 +60,17 @@ impl Mds {
                 promise: self.promises.get(&space).copied(),
                 offered: counted.offered,
                 served: counted.served,
-                waiting: self.sched.tenant_len(OpClass::Client, space.0.into()) as u64,
+                waiting: self.entrance.sched.tenant_len(OpClass::Client, space.0.into()) as u64,
                 waited_ns: counted.waited_ns,
                 waits_log2_us: counted.waits,
             }
         };
         spaces.into_iter().map(one).collect()
+    }
+
+    /// How many requests may be carried out at the same time, and what the window goes by.
+    pub fn window(&self) -> (usize, [(u64, u64); 2]) {
+        self.entrance.seen(self.now)
     }
 
     fn began(&mut self, op: &qos::Op<OpId>) {
@@ -117,6 +123,7 @@ impl Mds {
         let tenant = self.tenant(&request);
         self.tenants.entry(tenant).or_default().offered += 1;
         let (tid, charge) = (request.tid, cost(&request.op));
+        let writes = request.op.is_write();
         let id = self.new_op(client, Kind::Request(Box::new(request)));
         self.by_tid.insert((client, tid), id);
         let op = qos::Op {
@@ -128,39 +135,34 @@ impl Mds {
             charge: 0,
             priority: PRIORITY,
         };
-        self.sched.enqueue(op, self.now);
+        self.entrance.comes(op, writes, self.now);
     }
 
     /// Begins requests that the scheduler lets go. Says whether there were any.
     pub(crate) fn pump(&mut self) -> bool {
-        let mut begun = false;
-        while self.below.len() < self.conf.requests_max {
-            if self.turns == 0 {
-                if !self.sched.is_empty() {
-                    self.wake(self.now);
-                }
-                break;
+        while self.entrance.has_work(self.now) {
+            if self.entrance.turns == 0 {
+                self.wake(self.now);
+                return false;
             }
-            match self.sched.dequeue(self.now) {
-                Dequeued::Item(op, _) => {
-                    if self.ops.contains_key(&op.item) {
-                        self.turns -= 1;
-                        self.began(&op);
-                        self.below.insert(op.item);
-                        self.again.insert(op.item);
-                        begun = true;
-                        // One at a time: the next one may find what this one left.
-                        break;
-                    }
+            match self.entrance.next(self.now) {
+                Next::Item(op) if self.ops.contains_key(&op.item) => {
+                    self.entrance.turns -= 1;
+                    self.began(&op);
+                    self.entrance.begins(op.item, self.now);
+                    self.again.insert(op.item);
+                    // One at a time: the next one may find what this one left.
+                    return true;
                 }
-                Dequeued::WaitUntil(at) => {
+                Next::Item(_) => {}
+                Next::WaitUntil(at) => {
                     self.wake(at);
-                    break;
+                    return false;
                 }
-                Dequeued::Empty => break,
+                Next::None => return false,
             }
         }
-        begun
+        false
     }
 
     /// Has the shell call at this moment or before.
@@ -180,7 +182,7 @@ impl Mds {
 
     /// Takes an operation out that no client waits for any more.
     pub(crate) fn abandon(&mut self, gone: &[OpId]) {
-        self.sched.take_out(&mut |id| gone.contains(id), self.now);
+        self.entrance.sched.take_out(&mut |id| gone.contains(id), self.now);
         for id in gone {
             let Some(mut state) = self.ops.remove(id) else { continue };
             self.give_back(&mut state);
@@ -193,7 +195,7 @@ impl Mds {
                 }
                 self.judge.insert(ino);
             }
-            self.below.remove(id);
+            self.entrance.forget(*id);
             self.failed.remove(id);
         }
     }
