@@ -83,9 +83,12 @@ pub static COMMANDS: &[Command<Why>] = &[
         "dump tree name=root,type=CephString,req=true name=depth,type=CephInt,req=false",
         "The cache cannot be shown as a tree.",
     ),
-    no("export dir name=path,type=CephString name=rank,type=CephInt", "There is one rank."),
+    no(
+        "export dir name=path,type=CephString name=rank,type=CephInt",
+        "Directories stay with the rank that made them.",
+    ),
     no("force_readonly", "The server cannot be made read-only."),
-    no("get subtrees", "There is one rank."),
+    no("get subtrees", "Directories stay with the rank that made them."),
 ];
 
 /// Parts of file systems: whether they are there, and what is to be known.
@@ -116,7 +119,18 @@ pub static PARTS: &[(&str, bool, &str)] = &[
     ("takeover by `ceph-mds`", true, "After a flush; see docs/file-systems.md."),
     ("client statistics", false, "`fs perf stats` shows nothing."),
     ("inline data", false, "Files that have some cannot be read."),
-    ("several ranks", false, "A server that is given a rank above 0 leaves it."),
+    (
+        "several ranks",
+        true,
+        "`max_mds` above 1, `ceph.dir.pin`; changes over ranks survive the end of either server.",
+    ),
+    ("fewer ranks", false, "`max_mds` below the ranks that there are is refused."),
+    (
+        "moving directories between ranks",
+        false,
+        "A pin says where new directories are made. Directories and symbolic links are not renamed \
+         to another rank (`EXDEV`).",
+    ),
     ("snapshots", false, "Making one is refused; lists of snapshots are empty."),
     ("split directories", false, "Directories that a stock server split cannot be read."),
     (

@@ -318,7 +318,8 @@ fn stat_out(stat: &mds::InodeStat, realm: mds::Ino) -> cephfs::InodeStat {
             seq: stat.cap.seq,
             mseq: 0,
             realm: cephfs::Ino(realm.0),
-            flags: cephfs::caps::FLAG_AUTH,
+            // What is said of another rank's inode leaves alone what its own rank says.
+            flags: if stat.cap.auth { cephfs::caps::FLAG_AUTH } else { 0 },
         },
         layout: layout.map(layout_out).unwrap_or_default(),
         ctime: i.ctime,

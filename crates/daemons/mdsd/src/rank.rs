@@ -2,7 +2,9 @@
 
 mod clients;
 mod damage;
+mod forward;
 mod load;
+mod onward;
 mod scrub;
 mod sessions;
 mod work;
@@ -18,6 +20,7 @@ pub use clients::Client;
 use damage::{Damage, DamageTable};
 use mds::{Batch, Conf, Event, Mds, Token};
 use msgr::{Connection, Message, ReceiveGuard};
+use onward::Onward;
 use scrub::Scrubs;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -52,6 +55,8 @@ pub struct Rank {
     began: Instant,
     pub clients: RefCell<BTreeMap<u64, Client>>,
     asked: RefCell<BTreeMap<(u64, u64), Asked>>,
+    /// Requests that go on at another rank, and those that come from one.
+    onward: RefCell<Onward>,
     waiting: RefCell<VecDeque<Waiting>>,
     log: RefCell<Option<mpsc::UnboundedSender<LogWork>>>,
     /// When the core is to be woken.
@@ -59,6 +64,8 @@ pub struct Rank {
     alarm_set: Notify,
     /// Clients wait for this map before they go on.
     barrier: Cell<Epoch>,
+    /// Whether there is a table of what is shared with other ranks.
+    shares: Cell<bool>,
     /// The version of the table of sessions.
     session_version: Cell<u64>,
     flushing: RefCell<Vec<oneshot::Sender<()>>>,
@@ -87,11 +94,13 @@ impl Rank {
             began: Instant::now(),
             clients: RefCell::default(),
             asked: RefCell::default(),
+            onward: RefCell::default(),
             waiting: RefCell::default(),
             log: RefCell::default(),
             alarm: Cell::default(),
             alarm_set: Notify::new(),
             barrier: Cell::default(),
+            shares: Cell::default(),
             session_version: Cell::new(1),
             flushing: RefCell::default(),
             quotas: RefCell::default(),
@@ -127,6 +136,7 @@ impl Rank {
         let second = 1_000_000_000;
         let mut layout = Conf::default().layout;
         layout.pool = map.data_pools.first().copied().unwrap_or(-1);
+        let (owners, absent) = crate::peers::owners(&map);
         Conf {
             cache_entries_max: entries_max(&conf),
             session_timeout: u64::from(map.session_timeout) * second,
@@ -136,6 +146,9 @@ impl Rank {
             layout,
             data_pools: map.data_pools.clone(),
             requests_at_once: REQUESTS_AT_ONCE,
+            rank: self.owner(),
+            owners,
+            absent,
             ..Conf::default()
         }
     }
@@ -154,7 +167,15 @@ impl Rank {
     pub fn take_map(&self, map: &MdsMap) {
         if let Some(core) = &mut *self.core.borrow_mut() {
             core.set_data_pools(map.data_pools.clone());
+            let (owners, absent) = crate::peers::owners(map);
+            core.set_owners(owners, absent);
         }
+        self.event(Event::Wake);
+    }
+
+    /// The rank as an owner of directories.
+    fn owner(&self) -> mds::Rank {
+        mds::Rank(u16::try_from(self.store.rank).unwrap_or(u16::MAX))
     }
 
     /// Lets the core take something in, and carries out what follows.
@@ -298,6 +319,10 @@ impl scrub::Host for Rank {
 
     fn is_closed(&self) -> bool {
         self.closed.get()
+    }
+
+    fn is_mine(&self, ino: mds::Ino) -> bool {
+        self.look(|core| core.is_mine(ino)).unwrap_or(false)
     }
 }
 

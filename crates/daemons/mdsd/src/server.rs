@@ -2,14 +2,15 @@
 
 use crate::commands;
 use crate::follow::Follower;
+use crate::peers::{Peers, Word};
 use crate::rank::Rank;
 use crate::state::{self, Progress};
 use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
 use daemon_frame::commands::{AnswerParts, parts};
 use daemon_frame::threads::Service;
 use daemon_frame::{Frame, Options, send, version_facts};
-use denc::Decode;
-use messages::{Command, CommandReply, MdsBeacon, MdsMapMsg, Paxos, Payload};
+use denc::{Decode, Encode, Features};
+use messages::{Command, CommandReply, FsPeerMessage, MdsBeacon, MdsMapMsg, Paxos, Payload};
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -68,6 +69,8 @@ pub(crate) struct Inner {
     ended: RefCell<Option<String>>,
     rank: RefCell<Option<Rc<Rank>>>,
     follower: RefCell<Option<Follower>>,
+    /// Other servers of the file system.
+    pub peers: Peers,
     pub began: Instant,
 }
 
@@ -111,6 +114,9 @@ impl Dispatcher for Sessions {
         if message.msg_type == Command::TYPE {
             return s.tell(conn, &message);
         }
+        if message.msg_type == FsPeerMessage::TYPE {
+            return s.peer_word(conn, &message);
+        }
         // Sessions are known by the id that the client has proved to have.
         let claimed = u64::try_from(conn.peer_name().num).ok();
         if conn.peer_type() != EntityType::CLIENT || claimed != Some(conn.global_id()) {
@@ -139,7 +145,7 @@ impl Server {
             .with(EntityType::CLIENT, Policy::stateful_server());
         let (messenger, addr) = frame
             .listen(
-                // Clients take the number for the rank.
+                // Until there is a rank.
                 EntityName::new(EntityType::MDS, 0),
                 policies,
                 Limits { receive_unreleased: UNANSWERED_BYTES, ..Limits::default() },
@@ -172,6 +178,7 @@ impl Server {
             ended: RefCell::default(),
             rank: RefCell::default(),
             follower: RefCell::default(),
+            peers: Peers::default(),
             began: Instant::now(),
         });
         *sessions.0.borrow_mut() = Rc::downgrade(&inner);
@@ -318,6 +325,48 @@ impl Inner {
         });
     }
 
+    /// Tells another rank something. Without a server there it is lost.
+    pub fn tell_rank(&self, to: mds::Rank, word: &Word) {
+        let map = self.map();
+        let Some(mine) = map.mds_info.get(&self.mon().global_id()).map(|i| i.rank) else { return };
+        let Ok(from) = u32::try_from(mine) else { return };
+        let holder = map.up.get(&i32::from(to.0)).and_then(|gid| map.mds_info.get(gid));
+        let Some(holder) = holder.filter(|i| i.rank != mine) else { return };
+        let seq = self.peers.said.get() + 1;
+        self.peers.said.set(seq);
+        let conn = self.mon().messenger().connect(EntityType::MDS, holder.addrs.clone());
+        let payload = word.to_bytes(Features::ALL);
+        send(&conn, &FsPeerMessage { from, to: holder.gid, seq, payload }, 0);
+    }
+
+    /// A word of another server.
+    pub fn peer_word(&self, conn: &Connection, message: &Message) {
+        if conn.peer_type() != EntityType::MDS || !conn.is_incoming() {
+            tracing::warn!("{} is no metadata server: closed", conn.peer_name());
+            return conn.mark_down();
+        }
+        let read = FsPeerMessage::decode(message).map_err(|e| e.to_string()).and_then(|m| {
+            let word = Word::from_bytes(&m.payload).map_err(|e| e.to_string())?;
+            Ok((m, word))
+        });
+        let (m, word) = match read {
+            Ok(read) => read,
+            Err(e) => {
+                tracing::warn!("a word of {} cannot be read: {e}", conn.peer_name());
+                return conn.mark_down();
+            }
+        };
+        let (map, me) = (self.map(), self.mon().global_id());
+        if !self.peers.heard.borrow_mut().admits(&map, me, conn.global_id(), &m) {
+            tracing::debug!("a word of rank {} is not taken in", m.from);
+            return;
+        }
+        let Some(from) = u16::try_from(m.from).ok().map(mds::Rank) else { return };
+        if let Some(rank) = self.rank() {
+            rank.peer_word(from, word);
+        }
+    }
+
     fn send_beacon(&self) {
         let Some(fsid) = self.mon().fsid() else { return };
         let seq = self.beacons.get() + 1;
@@ -381,22 +430,26 @@ impl Inner {
         if before != Some(info.state) {
             tracing::info!("mds.{}: rank {} {}", self.frame.name, info.rank, info.state);
         }
-        if info.rank == 0 && info.state == MdsState::STANDBY_REPLAY {
+        if info.rank >= i32::from(mds::Ino::OWNERS) {
+            let (rank, most) = (info.rank, mds::Ino::OWNERS);
+            return self.end(format!(
+                "the server was given rank {rank}, and there are {most} at most: lower max_mds"
+            ));
+        }
+        let number = u32::try_from(info.rank).ok();
+        if let Some(number) = number.filter(|_| info.state == MdsState::STANDBY_REPLAY) {
             let (rados, conf) = (self.rados.clone(), self.frame.conf.clone());
-            let follow = || Follower::start(rados, conf, &map, 0);
+            let follow = || Follower::start(rados, conf, &map, number);
             self.follower.borrow_mut().get_or_insert_with(follow);
         }
-        if info.rank >= 0 && info.state != MdsState::STANDBY_REPLAY {
-            match (info.rank, self.rank()) {
-                (0, None) => {
-                    let rank = Rank::start(self, &map, 0, self.follower.take());
+        if let Some(number) = number.filter(|_| info.state != MdsState::STANDBY_REPLAY) {
+            match self.rank() {
+                Some(rank) => rank.take_map(&map),
+                None => {
+                    // Clients take the number for the rank.
+                    self.messenger.set_name(EntityName::new(EntityType::MDS, info.rank.into()));
+                    let rank = Rank::start(self, &map, number, self.follower.take());
                     self.rank.replace(Some(rank));
-                }
-                (0, Some(rank)) => rank.take_map(&map),
-                (other, _) => {
-                    return self.end(format!(
-                        "the server was given rank {other}, and serves rank 0 only: set max_mds to 1"
-                    ));
                 }
             }
         }

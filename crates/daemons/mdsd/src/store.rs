@@ -8,6 +8,7 @@ use cephfs::{Backpointer, Backtrace, Fnode, InoTable, SessionInfo, SessionMapHea
 use cephfs::{dentry_key, names, parse_dentry_key};
 use client::{ClientError, IoCtx, Operation, Rados, Striper};
 use denc::{Decode, Encode, Features};
+use mds::peer::OwnerTables;
 use mds::{Dentry, DirFrag, DirHead, Inode, Layout, Name};
 use std::collections::{BTreeMap, BTreeSet};
 use types::rados::OpCode;
@@ -75,6 +76,10 @@ fn wire(ino: mds::Ino) -> cephfs::Ino {
 
 fn dir_object(dir: DirFrag) -> Bytes {
     names::dirfrag(wire(dir.ino), cephfs::Frag(dir.frag.0))
+}
+
+fn owners_object(rank: u32) -> String {
+    format!("mds{rank}_siphon_owners")
 }
 
 fn row(name: &[u8]) -> Bytes {
@@ -407,6 +412,23 @@ impl Store {
     pub async fn write_inotable(&self, table: &InoTable) -> Result<()> {
         let bytes = table.to_bytes(Features::ALL);
         Ok(self.meta.write_full(names::inotable(self.rank), bytes).await?)
+    }
+
+    /// What the rank shares with others, as of the last flush.
+    pub async fn read_owners(&self) -> Result<Option<OwnerTables>> {
+        let Some(bytes) = self.get(owners_object(self.rank)).await? else { return Ok(None) };
+        let what = "the table of what ranks share";
+        Ok(Some(OwnerTables::from_bytes(&bytes).map_err(damaged(what))?))
+    }
+
+    /// Writes what the rank shares with others.
+    pub async fn write_owners(&self, owners: &OwnerTables) -> Result<()> {
+        self.put(owners_object(self.rank), owners.to_bytes(Features::ALL)).await
+    }
+
+    /// Removes what an earlier file system shared.
+    pub async fn remove_owners(&self) -> Result<()> {
+        self.remove(owners_object(self.rank)).await
     }
 
     /// Sessions at rest.

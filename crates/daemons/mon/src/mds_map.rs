@@ -305,9 +305,6 @@ impl<'a> Edit<'a> {
         let ranks = fs.map.ranks_in.len() as i32;
         if ranks < fs.map.max_mds && !fs.map.has(flag::NOT_JOINABLE) {
             let Some(rank) = (0..=ranks).find(|r| !fs.map.ranks_in.contains(r)) else { return };
-            if rank > 0 && has_own_log(&fs.map.compat) {
-                return;
-            }
             let Some(next) = self.replacement(id, rank) else { return };
             let name = fs.map.fs_name.clone();
             self.info(format!(
@@ -385,7 +382,8 @@ fn standby<'a>(map: &'a FsMap, fs: &Filesystem, rank: Rank) -> Option<&'a MdsInf
             && !i.is_frozen()
             && i.compat.writeable(&fs.map.compat)
             && (upgradeable || fs.map.compat.writeable(&i.compat))
-            && (rank == 0 || !has_own_log(&i.compat))
+            // A rank beside a server without such a log would see nothing of what that one changes.
+            && (rank == 0 || has_own_log(&i.compat) == has_own_log(&fs.map.compat))
     };
     map.standby_daemons.values().filter(suits).min_by_key(|i| match i.join_fscid {
         id if id == fs.id => 0,
@@ -809,7 +807,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_a_log_of_its_own_has_the_first_rank_alone() {
+    fn servers_with_logs_of_their_own_share_no_file_system_with_stock_servers() {
         let mut own = types::fsmap::default_compat();
         own.incompat.names.insert(types::fsmap::LOG_FEATURE.0, "siphon log".into());
         let mut w = World::new();
@@ -825,11 +823,18 @@ mod tests {
         let id = w.make("cephfs");
         w.say_as("own", 10, MdsState::ACTIVE, own.clone());
         assert_eq!(w.state_of(10), Some((MdsState::ACTIVE, 0)));
-        w.say_as("other", 11, MdsState::BOOT, own);
-        w.say_as("stock", 12, MdsState::BOOT, types::fsmap::default_compat());
+        w.say_as("stock", 11, MdsState::BOOT, types::fsmap::default_compat());
         w.max_mds(id, 2);
-        assert_eq!(w.state_of(11), Some((MdsState::STANDBY, -1)), "beside its like");
-        assert_eq!(w.state_of(12), Some((MdsState::STANDBY, -1)), "beside a server with a log");
+        assert_eq!(w.state_of(11), Some((MdsState::STANDBY, -1)), "beside a server with a log");
+        w.say_as("other", 12, MdsState::BOOT, own.clone());
+        round(&mut w.p, &w.conf, |_| false, true);
+        assert_eq!(w.state_of(12), Some((MdsState::CREATING, 1)), "beside its like");
+        w.say_as("other", 12, MdsState::ACTIVE, own.clone());
+        assert_eq!(w.state_of(12), Some((MdsState::ACTIVE, 1)));
+        w.say_as("third", 13, MdsState::BOOT, own);
+        round(&mut w.p, &w.conf, |gid| gid == 12, true);
+        assert_eq!(w.state_of(13), Some((MdsState::REPLAY, 1)), "its rank is taken over");
+        assert_eq!(w.state_of(11), Some((MdsState::STANDBY, -1)), "by no stock server");
     }
 
     #[test]

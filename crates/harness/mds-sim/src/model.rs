@@ -250,14 +250,18 @@ impl Model {
         }
     }
 
-    /// Whether a rename is of a directory, and may cross parts.
+    /// Whether a name is made of a directory or a symbolic link, and may cross parts.
     fn may_cross(&self, request: &Request) -> bool {
         let (from, old) = (request.path2.ino, &request.path2.path);
-        let moved = self.name(from, old).ok().flatten().and_then(|ino| self.nodes.get(&ino));
+        let named = match old.is_empty() {
+            true => Some(from),
+            false => self.name(from, old).ok().flatten(),
+        };
+        let stays =
+            |n: &Node| n.is_dir() || n.mode & mds::types::mode::TYPE == mds::types::mode::SYMLINK;
         self.owners > 1
-            && request.op == Op::Rename
-            && from != request.path.ino
-            && moved.is_some_and(Node::is_dir)
+            && matches!(request.op, Op::Rename | Op::Link)
+            && named.and_then(|ino| self.nodes.get(&ino)).is_some_and(stays)
     }
 
     /// Compares what a name stood for.

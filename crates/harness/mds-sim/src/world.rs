@@ -46,6 +46,8 @@ pub struct Scenario {
     pub spread: bool,
     /// Of 1,000 words between owners, so many are lost, with all that are under way beside them.
     pub resets: u64,
+    /// The first owner learns at some moment that there are others.
+    pub grows: bool,
 }
 
 impl Scenario {
@@ -66,6 +68,7 @@ impl Scenario {
             owners: 1,
             spread: false,
             resets: 0,
+            grows: false,
         }
     }
 
@@ -75,7 +78,8 @@ impl Scenario {
         let owners = rng.range(2, 5) as u16;
         let resets = [0, 10, 60][rng.range(0, 3) as usize];
         let spread = rng.permille(700);
-        Scenario { owners, resets, spread, ..Scenario::shape(seed) }
+        let grows = rng.permille(300);
+        Scenario { owners, resets, spread, grows, ..Scenario::shape(seed) }
     }
 }
 
@@ -192,6 +196,8 @@ struct World {
     /// Owners that have not flushed in this round.
     flushing: BTreeSet<Rank>,
     rounds: u64,
+    /// The first owner does not know that there are others.
+    alone: bool,
     report: Report,
     verbose: bool,
 }
@@ -218,6 +224,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
         flushed: false,
         flushing: BTreeSet::new(),
         rounds: 0,
+        alone: scenario.grows,
         report: Report::default(),
         verbose: std::env::var("SIPHON_SIM_TRACE").is_ok(),
     };
@@ -229,7 +236,7 @@ impl World {
     fn conf(&self, rank: Rank) -> Conf {
         Conf {
             rank,
-            owners: self.scenario.owners,
+            owners: if self.alone && rank == Rank(0) { 1 } else { self.scenario.owners },
             spread: self.scenario.spread,
             peer_retry: 3 * MS,
             cache_entries_max: self.scenario.cache,
@@ -801,7 +808,21 @@ impl World {
         }
     }
 
+    /// The first owner learns that there are others.
+    fn grow(&mut self) -> Result<(), String> {
+        self.alone = false;
+        self.mark("grew");
+        let owners = self.scenario.owners;
+        if let Some(mds) = &mut self.owner(Rank(0)).mds {
+            mds.set_owners(owners, BTreeSet::new());
+        }
+        self.event(Rank(0), Event::Wake)
+    }
+
     fn turn(&mut self, id: ClientId) -> Result<(), String> {
+        if self.alone && self.rng.permille(50) {
+            self.grow()?;
+        }
         let (calm, deaths) = (self.calm, self.scenario.deaths);
         if self.owners.iter().any(|o| o.mds.is_some())
             && !self.report.marks.contains_key("flushed at the end")

@@ -84,6 +84,7 @@ fn seeds_of_several_owners() {
             "decided",
             "forwarded",
             "given back",
+            "grew",
             "half: link",
             "half: make",
             "half: remove",

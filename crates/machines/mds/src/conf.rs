@@ -1,5 +1,7 @@
 //! What an operator can set.
 
+use std::collections::BTreeSet;
+
 /// Nanoseconds of a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -45,6 +47,8 @@ pub struct Conf {
     pub rank: crate::Rank,
     /// How many owners there are.
     pub owners: u16,
+    /// Owners that are not there: no new directory goes to them.
+    pub absent: BTreeSet<crate::Rank>,
     /// New directories go to all owners, by the hash of the directory above and the name. Else they
     /// go where the directory above is, unless a pin says another owner.
     pub spread: bool,
@@ -84,6 +88,7 @@ impl Default for Conf {
             data_pools: Vec::new(),
             rank: crate::Rank(0),
             owners: 1,
+            absent: BTreeSet::new(),
             spread: false,
             peer_retry: SECOND / 2,
             history: false,

@@ -311,8 +311,7 @@ mod tests {
     fn all() -> Vec<Message> {
         let txn = TxnId { rank: Rank(1), number: 7 << 24 };
         let path = FilePath { ino: Ino::ROOT, path: "a/b".into() };
-        let mut inode =
-            Inode { ino: Ino(0x101 << 40), mode: 0o40755, nlink: 1, ..Inode::default() };
+        let mut inode = Inode { ino: Ino(0x81 << 40), mode: 0o40755, nlink: 1, ..Inode::default() };
         inode.xattrs.insert("user.x".into(), "y".into());
         inode.layout = Some(Layout { pool: 3, namespace: "n".to_owned(), ..Layout::default() });
         let inode = Box::new(inode);

@@ -39,6 +39,25 @@ pub struct Request {
     pub op: Op,
 }
 
+impl Request {
+    /// Whether a path that the request goes on with is the inode that its name stands for.
+    pub(crate) fn is_named_by(&self, path: &FilePath) -> bool {
+        path.ino != self.path.ino && path.path.is_empty()
+    }
+
+    /// The request as it goes on at another owner. What the name stands for is found by then.
+    pub fn onward(&self, path: FilePath) -> Request {
+        let op = match &self.op {
+            Op::Lookup { mask } if self.is_named_by(&path) => Op::Getattr { mask: *mask },
+            Op::Create { wanted, truncate, .. } if self.is_named_by(&path) => {
+                Op::Open { wanted: *wanted, truncate: *truncate }
+            }
+            op => op.clone(),
+        };
+        Request { path, op, releases: Vec::new(), ..self.clone() }
+    }
+}
+
 /// Capabilities given back with a request (Ceph: `ceph_mds_request_release`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Release {

@@ -20,7 +20,7 @@ impl Ino {
     /// The parent of the stray directories of rank 0.
     pub const MDS_DIR: Ino = Ino(0x100);
     /// How many owners can be told apart.
-    pub const OWNERS: u16 = 0x100;
+    pub const OWNERS: u16 = types::fsmap::OWN_LOG_RANKS as u16;
     /// How many stray directories a rank has.
     pub const STRAYS: u64 = 10;
     /// Bits of an inode number below the number of its space.
@@ -74,18 +74,21 @@ pub struct Space(pub u16);
 impl Space {
     /// The space of what belongs to no subvolume: stock's numbers of rank 0.
     pub const COMMON: Space = Space(1);
+    /// Below the spaces of owners from the second on. `ceph-fuse` takes what is above 48 bits of a
+    /// number for something else, so these are ranges of stock's ranks from 128 on.
+    const OWNERS: Space = Space(0x80);
     /// The first space of a subvolume, above the ranges of stock's ranks.
     pub const FIRST: Space = Space(0x200);
 
     /// The space of what an owner makes that belongs to no subvolume.
     pub const fn common(rank: Rank) -> Space {
-        if rank.0 == 0 { Space::COMMON } else { Space(0x100 + rank.0) }
+        if rank.0 == 0 { Space::COMMON } else { Space(Self::OWNERS.0 + rank.0) }
     }
 
-    /// The owner of a space: those above the ranges of stock's ranks are of one owner each.
+    /// The owner of a space.
     pub const fn owner(self) -> Rank {
-        match self.0 {
-            0x101..0x200 => Rank(self.0 - 0x100),
+        match self.0.checked_sub(Self::OWNERS.0) {
+            Some(rank) if rank < Ino::OWNERS => Rank(rank),
             _ => Rank(0),
         }
     }

@@ -27,6 +27,10 @@ pub struct Asked {
     pub op: FsOp,
     pub shape: Shape,
     pub what: String,
+    /// Its path, as the client sent it.
+    pub path: mds::FilePath,
+    /// How often it was sent on to another rank.
+    pub forwards: u32,
     pub since: tokio::time::Instant,
     /// Holds the connection's throttle.
     pub _guard: ReceiveGuard,

@@ -12,6 +12,7 @@ use crate::store::{Result, StoreError};
 use cephfs::journal::{JournalHeader, JournalPointer, SubtreeMap, decode_entry, encode_entry};
 use cephfs::{DirFrag, FileLayout, Fnode, InoTable, SessionInfo, SnapTable, names};
 use denc::{Decode, Encode, Features, Reader};
+use mds::peer::OwnerTables;
 use mds::{Conf, Ino, Mds, SessionRecord, Space, Tables};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
@@ -34,9 +35,14 @@ enum LoadError {
     #[error(
         "the journal of a stock metadata server has changes that this server does not read: run \
          `ceph fs compat FS rm_incompat 62`, start the stock server again, run `ceph mds repaired \
-         FS:0`, then `ceph tell mds.NAME flush journal`, and then `ceph fs fail FS`"
+         FS:{0}`, then `ceph tell mds.NAME flush journal`, and then `ceph fs fail FS`"
     )]
-    Journal,
+    Journal(u32),
+    #[error(
+        "rank {0} is to be made, and the metadata pool has directories that an earlier rank {0} \
+         made: set max_mds to {0}"
+    )]
+    Earlier(u32),
     #[error("there is no root directory in the metadata pool, and no log: restore the pool")]
     NoRoot,
 }
@@ -91,7 +97,8 @@ async fn run(rank: Weak<Rank>) {
             }
             Err(LoadError::Store(StoreError::Client(client::ClientError::Shutdown))) => return,
             Err(e) if e.stays() => {
-                let text = format!("mds.{}: rank 0 cannot be read: {e}", server.frame.name);
+                let (name, number) = (&server.frame.name, r.store.rank);
+                let text = format!("mds.{name}: rank {number} cannot be read: {e}");
                 tracing::error!("{text}");
                 server.mon().log(LogPriority::ERROR, "cluster", text);
                 return server.set_progress(Progress::Damaged);
@@ -132,13 +139,15 @@ impl Rank {
         let conf = self.conf();
         let creating = self.server().and_then(|s| s.state()) == Some(MdsState::CREATING);
         let untouched = entries.is_empty() && log.head.trimmed == 0;
-        if creating || (untouched && !self.store.has_base(Ino::ROOT).await?) {
+        let first = self.store.rank == 0;
+        let empty = creating && first;
+        if empty || (untouched && !creating && !self.store.has_base(self.first()).await?) {
             if !creating && self.store.read_inotable().await?.is_some() {
                 return Err(LoadError::NoRoot);
             }
             return Ok((self.create(&mut log, conf).await?, log));
         }
-        if entries.is_empty() {
+        if entries.is_empty() && !creating {
             self.check_journal().await?;
         }
         let mut tables = Tables {
@@ -148,6 +157,10 @@ impl Rank {
             promises: log.head.promises.iter().map(|(s, p)| (Space(*s), *p)).collect(),
             ..Tables::default()
         };
+        if let Some(owners) = self.store.read_owners().await? {
+            tables.owners = owners;
+            self.shares.set(true);
+        }
         if let Some(table) = self.store.read_inotable().await? {
             tables.next = next_numbers(&table.free);
             self.session_version.set(table.version.max(1));
@@ -166,9 +179,17 @@ impl Rank {
             tables.sessions.insert(mds::ClientId(id), record);
             self.known_client(id, info);
         }
-        let mut replay = Mds::replay(conf, tables);
+        let mut replay = Mds::replay(conf.clone(), tables);
         for (batch, bytes) in &entries {
             replay.batch(*batch, bytes)?;
+        }
+        if creating {
+            // Numbers of inodes do not come again.
+            if replay.gave_numbers() {
+                return Err(LoadError::Earlier(self.store.rank));
+            }
+            self.clients.borrow_mut().clear();
+            return Ok((self.create(&mut log, conf).await?, log));
         }
         let count = entries.len();
         let core = replay.finish(self.now(), log.last());
@@ -183,26 +204,36 @@ impl Rank {
         Ok((core, log))
     }
 
+    /// The directory that a rank has from the first moment on.
+    fn first(&self) -> Ino {
+        match self.owner() {
+            mds::Rank(0) => Ino::ROOT,
+            rank => Ino::mds_dir(rank),
+        }
+    }
+
     /// A new file system: what an earlier one left of its log is no part of it.
     async fn create(&self, log: &mut Log, conf: Conf) -> Result<Mds> {
         log.reset().await?;
+        self.store.remove_owners().await?;
         self.store.write_sessions(1, &[], &BTreeSet::new()).await?;
         Ok(Mds::create(conf, self.now(), client::wall_clock()))
     }
 
     /// Fails if a stock server left changes in its journal.
     async fn check_journal(&self) -> std::result::Result<(), LoadError> {
-        let pointer = self.store.get(names::data(cephfs::Ino::log_pointer(0), 0)).await?;
+        let rank = self.store.rank;
+        let pointer = self.store.get(names::data(cephfs::Ino::log_pointer(rank), 0)).await?;
         let front = pointer
             .and_then(|bytes| JournalPointer::from_bytes(&bytes).ok())
-            .map_or(cephfs::Ino::log(0), |p| p.front);
+            .map_or(cephfs::Ino::log(rank), |p| p.front);
         let Some((_, bytes)) = self.store.read_journal(front).await? else { return Ok(()) };
         let mut r = Reader::new(bytes);
         while r.left() > 0 {
             let Ok((_, content)) = decode_entry(&mut r) else { break };
             match SubtreeMap::from_event(&content) {
                 Ok(Some(_)) => {}
-                _ => return Err(LoadError::Journal),
+                _ => return Err(LoadError::Journal(rank)),
             }
         }
         Ok(())
@@ -228,8 +259,12 @@ impl Rank {
         }
         let rows: Vec<SessionInfo> = rows.into_values().collect();
         self.store.write_sessions(version, &rows, &BTreeSet::new()).await?;
-        let table = InoTable { version, free: free_numbers(&tables.next) };
+        let table = InoTable { version, free: free_numbers(self.owner(), &tables.next) };
         self.store.write_inotable(&table).await?;
+        if self.shares.get() || tables.owners != OwnerTables::default() {
+            self.store.write_owners(&tables.owners).await?;
+            self.shares.set(true);
+        }
         log.head.truncating = tables.truncating.iter().map(|i| i.0).collect();
         log.head.recovering = tables.recovering.iter().map(|i| i.0).collect();
         log.head.promises = tables.promises.iter().map(|(s, p)| (s.0, *p)).collect();
@@ -243,10 +278,12 @@ impl Rank {
 
     async fn write_journal(&self) -> Result<()> {
         let layout = FileLayout::of_pool(self.store.meta.pool().0);
-        let (root, mine) = (cephfs::Ino::ROOT, cephfs::Ino::mds_dir(0));
+        let rank = self.store.rank;
+        let (root, mine) = (cephfs::Ino::ROOT, cephfs::Ino::mds_dir(rank));
+        let subtrees: Vec<_> = [root, mine].into_iter().skip(usize::from(rank != 0)).collect();
         let dir = |ino| DirFrag { ino, ..DirFrag::default() };
         let mut dirs = Vec::new();
-        for ino in [root, mine] {
+        for ino in subtrees.iter().copied() {
             let op = client::Operation::new().omap_header();
             let header = self.store.meta.run(names::dirfrag(ino, cephfs::Frag::ROOT), op).await;
             let fnode = match header.and_then(|o| o.data(0)) {
@@ -259,20 +296,20 @@ impl Rank {
         let map = SubtreeMap {
             stamp: client::wall_clock(),
             dirs,
-            subtrees: [(dir(root), vec![]), (dir(mine), vec![])].into(),
+            subtrees: subtrees.iter().map(|ino| (dir(*ino), vec![])).collect(),
             expire_pos: header.expire_pos,
             event_seq: 1,
             ..SubtreeMap::default()
         };
         let entry = encode_entry(header.write_pos, &map.to_event());
-        let journal = cephfs::Ino::log(0);
+        let journal = cephfs::Ino::log(rank);
         header.write_pos += entry.len() as u64;
         self.store.put(names::data(journal, 1), entry).await?;
         self.store.put(names::data(journal, 0), header.to_bytes(Features::ALL)).await?;
         let pointer = JournalPointer { front: journal, back: cephfs::Ino(0) };
-        let object = names::data(cephfs::Ino::log_pointer(0), 0);
+        let object = names::data(cephfs::Ino::log_pointer(rank), 0);
         self.store.put(object, pointer.to_bytes(Features::ALL)).await?;
-        let purge = names::data(cephfs::Ino::purge_queue(0), 0);
+        let purge = names::data(cephfs::Ino::purge_queue(rank), 0);
         if self.store.get(&purge).await?.is_none() {
             let header = JournalHeader::new(layout);
             self.store.put(&purge, header.to_bytes(Features::ALL)).await?;
@@ -307,10 +344,11 @@ fn next_numbers(free: &IntervalSet) -> BTreeMap<Space, u64> {
 }
 
 /// The numbers that are free.
-fn free_numbers(next: &BTreeMap<Space, u64>) -> IntervalSet {
+fn free_numbers(owner: mds::Rank, next: &BTreeMap<Space, u64>) -> IntervalSet {
     let mut free = IntervalSet::new();
     let mut next = next.clone();
-    next.entry(Space::COMMON).or_insert(u64::from(Space::COMMON.0) << Ino::SPACE_SHIFT);
+    let common = Space::common(owner);
+    next.entry(common).or_insert(u64::from(common.0) << Ino::SPACE_SHIFT);
     for (space, next) in next {
         let end = (u64::from(space.0) + 1) << Ino::SPACE_SHIFT;
         if next < end {
@@ -328,7 +366,9 @@ mod tests {
     fn numbers_return_from_the_table() {
         let next: BTreeMap<Space, u64> =
             [(Space(1), (1 << 40) + 5), (Space(0x200), (0x200 << 40) + 1)].into();
-        assert_eq!(next_numbers(&free_numbers(&next)), next);
+        assert_eq!(next_numbers(&free_numbers(mds::Rank(0), &next)), next);
+        let other = next_numbers(&free_numbers(mds::Rank(1), &BTreeMap::new()));
+        assert_eq!(other, [(Space(0x81), 0x81 << 40)].into());
         let new = InoTable::new(0);
         assert_eq!(next_numbers(&new.free), [(Space(1), 1 << 40)].into());
         // Numbers that a stock server gave back are left alone.

@@ -111,6 +111,8 @@ pub trait Host: 'static {
     fn flush(&self) -> impl Future<Output = bool>;
     fn damaged(&self, damage: Damage);
     fn is_closed(&self) -> bool;
+    /// Whether a directory is this rank's: what others have may not be at rest.
+    fn is_mine(&self, ino: Ino) -> bool;
 }
 
 impl Scrubs {
@@ -137,6 +139,9 @@ pub async fn start<H: Host>(
         return Err(Errno::EAGAIN);
     }
     let todo = find(host.store(), path).await?;
+    if !host.is_mine(todo.ino) {
+        return Err(Errno::EXDEV);
+    }
     let scrub = Rc::new(Scrub {
         path: path.to_owned(),
         recursive,
@@ -182,7 +187,7 @@ async fn walk<H: Host>(host: &Rc<H>, scrub: &Scrub, first: Todo) {
             host.damaged(Damage { kind, ino, path: Some(path), why });
         }
         if scrub.recursive {
-            stack.extend(dirs);
+            stack.extend(dirs.into_iter().filter(|d| host.is_mine(d.ino)));
         }
         scrub.left.set(stack.len());
     }

@@ -70,7 +70,7 @@ impl Rank {
         self.clients.borrow_mut().insert(id, client);
     }
 
-    fn conn(&self, client: ClientId) -> Option<Rc<Connection>> {
+    pub(super) fn conn(&self, client: ClientId) -> Option<Rc<Connection>> {
         self.clients.borrow().get(&client.0).and_then(|c| c.conn.clone())
     }
 
@@ -337,6 +337,9 @@ impl Rank {
             Ok(request) => request,
             Err(errno) => return refuse(errno),
         };
+        let path = request.path.clone();
+        let onward = self.onward.borrow_mut().arrived((client.0, tid));
+        let request = onward.map_or_else(|| request.clone(), |path| request.onward(path));
         let rights =
             self.clients.borrow().get(&client.0).map(|c| c.rights.clone()).unwrap_or_default();
         let writes = match &request.op {
@@ -358,6 +361,8 @@ impl Rank {
                 m.path.ino.0,
                 String::from_utf8_lossy(&m.path.path)
             ),
+            path,
+            forwards: m.num_fwd,
             since: tokio::time::Instant::now(),
             _guard: guard,
         };
@@ -438,6 +443,7 @@ impl Rank {
     fn ended(&self, client: ClientId) {
         let Some(gone) = self.clients.borrow_mut().remove(&client.0) else { return };
         self.asked.borrow_mut().retain(|(c, _), _| *c != client.0);
+        self.onward.borrow_mut().forget(client.0);
         if let Some(by) = gone.reclaimed_by
             && let Some(conn) = self.conn(ClientId(by))
         {

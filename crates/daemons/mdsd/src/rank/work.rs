@@ -3,6 +3,7 @@
 use super::Rank;
 use super::damage::Damage;
 use crate::log::{Log, LogWork};
+use crate::peers::Word;
 use crate::store::StoreError;
 use mds::{Action, Event};
 use std::rc::{Rc, Weak};
@@ -92,8 +93,12 @@ impl Rank {
                 }
             }
             Action::Flushed => self.flushed(),
-            // A rank has one owner, which has no other one to turn to.
-            Action::Peer(..) | Action::Forward(..) => {}
+            Action::Peer(to, message) => {
+                if let Some(server) = self.server() {
+                    server.tell_rank(to, &Word::Owner(*message));
+                }
+            }
+            Action::Forward(client, to, request) => self.forward(client, to, &request),
             Action::Blocklist { token, client } => {
                 self.spawn(async move { me.blocklist(token, client).await });
             }

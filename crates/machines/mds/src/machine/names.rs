@@ -265,6 +265,9 @@ impl Mds {
         let halves = vec![(path.ino.owner(), Half::Link(path))];
         let found = self.prepare(state, request, halves)?;
         let Some(&Found { ino, d_type }) = found.first() else { return fail(Errno::EIO) };
+        if super::rename::stays(d_type) {
+            return fail(Errno::EXDEV);
+        }
         if self.get(dir)?.nlink == 0 {
             return fail(Errno::ENOENT);
         }

@@ -11,15 +11,32 @@ use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
 use crate::peer::{Message, OwnerTables, Root};
-use crate::request::{CapGrant, FilePath, InodeStat, Op, Request};
+use crate::request::{CapGrant, FilePath, InodeStat, Request};
 use crate::types::{Batch, ClientId, Ino, Inode, Name, Rank};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::Errno;
 
 impl Mds {
     /// Whether an inode is this owner's.
-    pub(crate) fn is_mine(&self, ino: Ino) -> bool {
+    pub fn is_mine(&self, ino: Ino) -> bool {
         self.conf.owners <= 1 || ino.owner() == self.conf.rank
+    }
+
+    /// There are so many owners from now on, never fewer, and these of them are not there. It takes
+    /// effect with the next event.
+    pub fn set_owners(&mut self, owners: u16, absent: BTreeSet<Rank>) {
+        self.conf.absent = absent;
+        let alone = self.conf.owners <= 1;
+        self.conf.owners = self.conf.owners.max(owners);
+        if alone && self.conf.owners > 1 {
+            self.begin_to_share();
+        }
+    }
+
+    /// Numbers of transactions come again until something of this server is durable.
+    fn begin_to_share(&mut self) {
+        self.peers.since = self.log.open();
+        self.log_tables();
     }
 
     /// The current operation goes on at the owner of this inode.
@@ -64,8 +81,9 @@ impl Mds {
         let mut at = Some(dir);
         while let Some(node) = at.and_then(|a| self.nodes.get(&a)) {
             let pin = node.inode.pin.checked_sub(1).and_then(|p| u16::try_from(p).ok());
-            if let Some(pin) = pin.filter(|p| *p < self.conf.owners) {
-                return Rank(pin);
+            let there = |r: &Rank| r.0 < self.conf.owners && !self.conf.absent.contains(r);
+            if let Some(rank) = pin.map(Rank).filter(there) {
+                return rank;
             }
             at = node.parent.as_ref().map(|(d, _)| *d);
         }
@@ -94,14 +112,7 @@ impl Mds {
         let Some(path) = self.peers.onward.take() else {
             return self.refuse(client, request, Errno::EIO.0, false);
         };
-        let named = path.ino != request.path.ino && path.path.is_empty();
-        let op = match &request.op {
-            Op::Lookup { mask } if named => Op::Getattr { mask: *mask },
-            Op::Create { wanted, truncate, .. } if named => {
-                Op::Open { wanted: *wanted, truncate: *truncate }
-            }
-            op => op.clone(),
-        };
+        let named = request.is_named_by(&path);
         let (to, batch) = (path.ino.owner(), self.seen);
         if self.conf.history && named {
             let onward = Some(path.ino);
@@ -109,7 +120,7 @@ impl Mds {
             let (wrote, made, result) = (false, None, 0);
             self.history.push(Executed { client, tid, batch, wrote, made, result, onward });
         }
-        let request = Request { path, op, releases: Vec::new(), ..request.clone() };
+        let request = request.onward(path);
         self.tell(client, batch, Action::Forward(client, to, Box::new(request)));
     }
 
@@ -207,8 +218,7 @@ impl Mds {
         // Numbers of transactions of the server before this one do not come again.
         self.peers.next_txn = (self.log.sealed.0 + 1) << 24;
         if self.conf.owners > 1 {
-            self.peers.since = self.log.open();
-            self.log_tables();
+            self.begin_to_share();
         }
         for (ino, root) in tables.roots {
             let above = RootAbove { above: root.above, layout: root.layout };

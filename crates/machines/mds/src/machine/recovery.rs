@@ -8,7 +8,7 @@ use super::operation::Phase;
 use crate::action::Tables;
 use crate::conf::Conf;
 use crate::peer::{Prepared, Root, TxnId};
-use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Rank, Steady, mode};
+use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Rank, Space, Steady, mode};
 use bytes::Bytes;
 use denc::{Decode, Reader};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,13 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// Whether inodes have got numbers of this owner.
+    pub fn gave_numbers(&self) -> bool {
+        let space = Space::common(self.conf.rank);
+        let first = u64::from(space.0) << Ino::SPACE_SHIFT;
+        self.tables.next.get(&space).is_some_and(|next| *next > first)
+    }
+
     /// Puts a batch in: all of them, in order, from the first that is not trimmed.
     pub fn batch(&mut self, batch: Batch, bytes: &Bytes) -> Result<(), ReplayError> {
         let at = bytes.len().saturating_sub(4);

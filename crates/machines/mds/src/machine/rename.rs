@@ -12,6 +12,12 @@ use crate::request::{FilePath, Request};
 use crate::types::{ClientId, DirFrag, Ino, Name, Space, mode};
 use types::Errno;
 
+/// Whether names of such an inode are with its owner alone. A listing shows a symbolic link with
+/// its target, which another owner does not know, and clients do not ask for it again.
+pub(super) fn stays(d_type: u8) -> bool {
+    matches!(u32::from(d_type) << 12, mode::DIR | mode::SYMLINK)
+}
+
 impl Mds {
     /// Moves `path2` to `path`.
     pub(crate) fn rename(&mut self, state: &mut OpState, request: &Request) -> Exec<Answer> {
@@ -205,7 +211,7 @@ impl Mds {
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
         }
-        if u32::from(d_type) << 12 == mode::DIR {
+        if stays(d_type) {
             return fail(Errno::EXDEV);
         }
         if over.is_some_and(|over| self.is_dir(over)) {

@@ -18,8 +18,11 @@ pub use info::{MdsInfo, MdsState, Rank};
 pub use mdsmap::{MdsMap, flag};
 
 /// The incompatible feature of a file system that may have changes in a log which only Siphon's
-/// server reads. That server serves one rank.
+/// server reads.
 pub const LOG_FEATURE: (u64, &str) = (62, "siphon log");
+
+/// How many ranks such servers can have.
+pub const OWN_LOG_RANKS: i32 = 64;
 
 /// Whether a daemon or a file system has [`LOG_FEATURE`].
 pub fn has_own_log(compat: &CompatSet) -> bool {

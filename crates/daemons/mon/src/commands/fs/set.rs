@@ -6,7 +6,8 @@ use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use types::errno::Errno;
 use types::fsmap::{
-    CLIENT_FEATURE_MAX, MdsMap, MdsState, client_feature, client_feature_name, flag, has_own_log,
+    CLIENT_FEATURE_MAX, MdsMap, MdsState, OWN_LOG_RANKS, client_feature, client_feature_name, flag,
+    has_own_log,
 };
 
 /// The most ranks (Ceph: `MAX_MDS`).
@@ -30,7 +31,9 @@ pub(super) fn set(c: &mut Write<'_>) -> Answer {
     let fs = c.pending.state().fs.clone();
     let fs = named(&fs, c.args.req("fs_name"))?;
     let (var, val) = (c.args.req("var").to_owned(), c.args.req("val").to_owned());
-    let ranks = if var == "max_mds" { val.parse().unwrap_or(0) } else { 1 };
+    if var == "max_mds" && has_own_log(&fs.map.compat) {
+        own_ranks(&fs.map, &val)?;
+    }
     let (change, text) = match var.as_str() {
         "max_mds"
         | "max_file_size"
@@ -116,12 +119,6 @@ pub(super) fn set(c: &mut Write<'_>) -> Answer {
         }
         _ => return Err(Refusal::invalid(format!("unknown variable {var}"))),
     };
-    if ranks > 1 && has_own_log(&fs.map.compat) {
-        return Err(Refusal::unsupported(format!(
-            "max_mds of {} is 1: `siphon mds` serves one rank; stock ceph-mds serves more",
-            fs.map.fs_name
-        )));
-    }
     let mut e = Edit::new(c.pending, &c.env.conf.borrow());
     if let Some(fs) = e.fs(fs.id) {
         change(&mut fs.map);
@@ -144,6 +141,24 @@ pub(super) fn set(c: &mut Write<'_>) -> Answer {
     e.settle();
     finish(e);
     Ok(Reply::status(text))
+}
+
+/// Fails for a number of ranks that servers with a log of their own cannot have.
+fn own_ranks(map: &MdsMap, val: &str) -> Result<(), Refusal> {
+    let Ok(ranks) = val.parse::<usize>() else { return Ok(()) };
+    if ranks > OWN_LOG_RANKS as usize {
+        return Err(Refusal::invalid(format!(
+            "may not have more than {OWN_LOG_RANKS} ranks of `siphon mds`"
+        )));
+    }
+    let (name, held) = (&map.fs_name, map.ranks_in.len());
+    if ranks > 0 && ranks < held {
+        return Err(Refusal::unsupported(format!(
+            "{name} has {held} ranks: directories of `siphon mds` stay with the rank that made them, \
+             so max_mds cannot be lowered; `fs set {name} down true` stops all ranks"
+        )));
+    }
+    Ok(())
 }
 
 fn number(var: &str, val: &str) -> Result<Changed, Refusal> {

@@ -1,0 +1,76 @@
+//! Requests that go on at another rank. A client sends the same request again there, with a path
+//! that begins at this rank. So the other rank is told first with what it goes on, and the client
+//! when that rank has it.
+
+use super::Rank;
+use super::onward::Key;
+use crate::peers::Word;
+use mds::{ClientId, Event, Request};
+use messages::{ClientRequestForward, Payload};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What has no answer is said again after this pause.
+const RETRY: Duration = Duration::from_millis(500);
+
+impl Rank {
+    /// Has a client ask another rank.
+    pub(super) fn forward(&self, client: ClientId, to: mds::Rank, request: &Request) {
+        let key = (client.0, request.tid);
+        let same = match self.asked.borrow().get(&key) {
+            Some(asked) => asked.path == request.path,
+            None => return,
+        };
+        if same {
+            return self.send_on(key, to);
+        }
+        let attempt = self.onward.borrow_mut().tell(key, to);
+        let word = Word::Onward(key.0, key.1, request.path.clone());
+        let me = self.me.clone();
+        tokio::task::spawn_local(async move {
+            loop {
+                let Some(rank) = me.upgrade() else { return };
+                let Some(server) = rank.server() else { return };
+                if !rank.onward.borrow().is_open(key, attempt) {
+                    return;
+                }
+                server.tell_rank(to, &word);
+                drop((rank, server));
+                tokio::time::sleep(RETRY).await;
+            }
+        });
+    }
+
+    fn send_on(&self, (client, tid): Key, to: mds::Rank) {
+        let Some(asked) = self.asked.borrow_mut().remove(&(client, tid)) else { return };
+        let Some(conn) = self.conn(ClientId(client)) else { return };
+        let forward = ClientRequestForward {
+            dest_mds: to.0.into(),
+            num_fwd: i32::try_from(asked.forwards).unwrap_or(0).saturating_add(1),
+            client_must_resend: true,
+        };
+        let mut message = forward.encode(conn.features());
+        message.tid = tid;
+        conn.send(message);
+    }
+
+    /// A word of another rank.
+    pub fn peer_word(&self, from: mds::Rank, word: Word) {
+        match word {
+            Word::Owner(message) => self.event(Event::Peer(from, Box::new(message))),
+            Word::Onward(client, tid, path) => {
+                let expects = self.onward.borrow_mut().expect((client, tid), path, Instant::now());
+                if let Some(server) = self.server().filter(|_| expects) {
+                    server.tell_rank(from, &Word::Expected(client, tid));
+                }
+            }
+            Word::Expected(client, tid) => {
+                let key = (client, tid);
+                let taken = self.onward.borrow_mut().taken(key, from);
+                if taken {
+                    self.send_on(key, from);
+                }
+            }
+        }
+    }
+}

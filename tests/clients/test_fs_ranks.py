@@ -1,0 +1,287 @@
+"""A file system with two ranks of `siphon mds`, as stock clients see it: pins, changes over ranks, and the end of either
+server."""
+import errno
+import os
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from conftest import CHROOT, eventually
+
+pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
+cephfs = pytest.importorskip("cephfs")
+from file_systems import PATIENCE, Servers, mounted, read, write
+
+FUSE = os.path.exists("/dev/fuse") and shutil.which("ceph-fuse") is not None
+
+
+@pytest.fixture(scope="module")
+def cl(siphon_factory):
+    from conftest import Cluster
+    c = siphon_factory()
+    c.start()
+    return Cluster(c.conf, "default")
+
+
+@pytest.fixture(scope="module")
+def servers(cl, tmp_path_factory):
+    """Two ranks and a server that waits."""
+    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
+    if s.stock:
+        pytest.skip("ranks of siphon mds")
+    for pool in ("cephfs_metadata", "cephfs_data"):
+        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
+    cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="5")
+    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
+    s.start("a")
+    eventually(lambda: s.active() == "a", what="an active metadata server")
+    # A directory from the time with one rank.
+    fs = mounted(cl)
+    fs.mkdir("/old", 0o755)
+    write(fs, "/old/file", b"old")
+    s.start("b")
+    eventually(lambda: s.states().get("b") == (None, "up:standby"), what="a metadata server that waits")
+    cl.command(prefix="fs set", fs_name="cephfs", var="max_mds", val="2")
+    eventually(lambda: s.states().get("b") == (1, "up:active"), what="a second rank")
+    s.start("c")
+    eventually(lambda: s.states().get("c") == (None, "up:standby"), what="a third server that waits")
+    fs.unmount()
+    fs.shutdown()
+    yield s
+    for name in list(s.daemons):
+        s.kill(name)
+
+
+@pytest.fixture(scope="module")
+def clients(cl, servers):
+    both = mounted(cl), mounted(cl)
+    yield both
+    for fs in both:
+        fs.unmount()
+        fs.shutdown()
+
+
+def holder(servers, rank):
+    return next((n for n, (r, state) in servers.states().items() if (r, state) == (rank, "up:active")), None)
+
+
+def rank_of(fs, path):
+    """The rank that a directory's inode number says."""
+    space = fs.stat(path).st_ino >> 40
+    return space - 0x80 if 0x81 <= space < 0xc0 else 0
+
+
+def listing(fs, path):
+    found = {}
+    d = fs.opendir(path)
+    while (entry := fs.readdir(d)) is not None:
+        found[entry.d_name.decode()] = entry
+    fs.closedir(d)
+    return {n: e for n, e in found.items() if n not in (".", "..")}
+
+
+@pytest.fixture
+def pinned(request, clients):
+    """A directory of rank 0, and one in it of rank 1."""
+    fs = clients[0]
+    top = "/" + request.node.name
+    fs.mkdir(top, 0o755)
+    fs.setxattr(top, "ceph.dir.pin", b"1", 0)
+    fs.mkdir(top + "/one", 0o755)
+    return top, top + "/one"
+
+
+def test_both_ranks_are_shown(cl, servers, clients):
+    status = cl.run("ceph", "fs", "status", "cephfs").stdout
+    lines = [line.split() for line in status.decode().splitlines()]
+    ranks = {int(f[0]): f[1:3] for f in lines if f and f[0].isdigit()}
+    assert ranks == {0: ["active", "a"], 1: ["active", "b"]}, status
+    assert ["c"] in lines
+    assert cl.ceph_json("tell", "mds.b", "status")["whoami"] == 1
+
+
+def test_pins_say_where_directories_are_made(clients, pinned):
+    top, one = pinned
+    for fs in clients:
+        assert (rank_of(fs, top), rank_of(fs, one)) == (0, 1)
+    fs, other = clients
+    fs.mkdir(one + "/below", 0o750)
+    assert rank_of(other, one + "/below") == 1, "what is below stays with its rank"
+    assert other.stat(one + "/below").st_mode & 0o777 == 0o750
+    fs.setxattr(one, "ceph.dir.pin", b"0", 0)
+    fs.mkdir(one + "/back", 0o755)
+    assert rank_of(other, one + "/back") == 0
+    write(fs, one + "/back/file", b"to and fro")
+    assert read(other, one + "/back/file") == b"to and fro"
+    # A rank that is not there makes none.
+    fs.setxattr(top, "ceph.dir.pin", b"7", 0)
+    fs.mkdir(top + "/zero", 0o755)
+    assert rank_of(other, top + "/zero") == 0
+
+
+def test_files_of_both_ranks(clients, pinned):
+    top, one = pinned
+    fs, other = clients
+    for i in range(30):
+        write(fs, f"{top}/zero{i}", b"0" * i)
+        write(fs, f"{one}/one{i}", b"1" * i)
+    assert set(listing(other, top)) == {"one"} | {f"zero{i}" for i in range(30)}
+    assert set(listing(other, one)) == {f"one{i}" for i in range(30)}
+    assert listing(other, top)["one"].d_type == 4
+    for i in range(30):
+        assert read(other, f"{one}/one{i}") == b"1" * i
+        assert other.stat(f"{one}/one{i}").st_size == i
+    # What one client changes, the other one sees.
+    write(other, one + "/one3", b"changed", flags=os.O_WRONLY | os.O_TRUNC)
+    assert read(fs, one + "/one3") == b"changed"
+    fs.chmod(one, 0o700)
+    assert other.stat(one).st_mode & 0o777 == 0o700
+    with pytest.raises(cephfs.ObjectExists):
+        other.open(one + "/one3", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    with pytest.raises(cephfs.ObjectNotFound):
+        other.stat(one + "/none")
+
+
+def test_renames_and_links_over_ranks(clients, pinned):
+    top, one = pinned
+    fs, other = clients
+    write(fs, top + "/a", b"from zero")
+    write(fs, one + "/b", b"from one")
+    fs.rename(top + "/a", one + "/a")
+    fs.rename(one + "/b", top + "/b")
+    for client in clients:
+        assert set(listing(client, top)) == {"one", "b"}
+        assert set(listing(client, one)) == {"a"}
+        assert (read(client, one + "/a"), read(client, top + "/b")) == (b"from zero", b"from one")
+    fs.link(one + "/a", top + "/linked")
+    assert other.stat(one + "/a").st_nlink == 2
+    assert other.stat(top + "/linked").st_ino == other.stat(one + "/a").st_ino
+    other.unlink(one + "/a")
+    assert read(fs, top + "/linked") == b"from zero"
+    assert fs.stat(top + "/linked").st_nlink == 1
+    # One that is replaced by a file of the other rank.
+    write(fs, one + "/over", b"old")
+    fs.rename(top + "/linked", one + "/over")
+    assert read(other, one + "/over") == b"from zero"
+    # Directories and symbolic links stay with their rank.
+    fs.mkdir(one + "/d", 0o755)
+    fs.symlink("/where", one + "/s")
+    for name in ("/d", "/s"):
+        with pytest.raises(cephfs.Error) as e:
+            fs.rename(one + name, top + name)
+        assert e.value.args[0] == errno.EXDEV
+    assert other.readlink(one + "/s", 100) == b"/where"
+    # A directory goes when it is empty.
+    with pytest.raises(cephfs.Error) as e:
+        other.rmdir(one)
+    assert e.value.args[0] == errno.ENOTEMPTY
+    for name in ("/over", "/s"):
+        other.unlink(one + name)
+    other.rmdir(one + "/d")
+    other.rmdir(one)
+    assert set(listing(fs, top)) == {"b"}
+    with pytest.raises(cephfs.ObjectNotFound):
+        fs.stat(one)
+
+
+class Load(threading.Thread):
+    """A client that makes files of both ranks until it is told to stop, and knows what was answered."""
+
+    def __init__(self, cl, top, one):
+        super().__init__()
+        self.cl, self.top, self.one = cl, top, one
+        self.done, self.error, self.made = threading.Event(), None, []
+
+    def run(self):
+        try:
+            fs = mounted(self.cl)
+            i = 0
+            while not self.done.is_set():
+                name = f"f{i}"
+                write(fs, f"{self.top}/{name}", name.encode())
+                write(fs, f"{self.one}/{name}.one", name.encode())
+                if i % 3 == 0:
+                    fs.rename(f"{self.top}/{name}", f"{self.one}/{name}")
+                if i % 5 == 0:
+                    fs.mkdir(f"{self.top}/d{i}", 0o755)
+                self.made.append(i)
+                i += 1
+            fs.unmount()
+            fs.shutdown()
+        except BaseException as e:
+            self.error = e
+
+
+@pytest.mark.parametrize("rank", [1, 0])
+def test_the_end_of_either_server(cl, servers, clients, pinned, rank):
+    top, one = pinned
+    load = Load(cl, top, one)
+    load.start()
+    try:
+        eventually(lambda: load.error or len(load.made) > 20, what="some files")
+        victim, waits = holder(servers, rank), next(n for n, (r, _) in servers.states().items() if r is None)
+        servers.kill(victim)
+        eventually(lambda: holder(servers, rank) == waits, timeout=PATIENCE, what="the rank taken over")
+        made = len(load.made)
+        eventually(lambda: load.error or len(load.made) > made + 20, timeout=PATIENCE, what="more files")
+    finally:
+        load.done.set()
+        load.join(PATIENCE)
+    assert load.error is None and not load.is_alive()
+    fs = clients[1]
+    assert len(load.made) == load.made[-1] + 1
+    for i in load.made:
+        at = one if i % 3 == 0 else top
+        assert read(fs, f"{at}/f{i}") == f"f{i}".encode()
+        assert read(fs, f"{one}/f{i}.one") == f"f{i}".encode()
+        if i % 5 == 0:
+            assert rank_of(fs, f"{top}/d{i}") == 1
+    count = len(load.made)
+    thirds, fifths = len([i for i in load.made if i % 3 == 0]), len([i for i in load.made if i % 5 == 0])
+    assert len(listing(fs, one)) == count + thirds
+    assert len(listing(fs, top)) == 1 + count - thirds + fifths
+    servers.start(victim)
+    eventually(lambda: servers.states().get(victim) == (None, "up:standby"), what="a server that waits again")
+
+
+@pytest.mark.skipif(not FUSE, reason="no FUSE here")
+def test_a_mounted_tree(cl, servers, clients, pinned, tmp_path):
+    top, one = pinned
+    subprocess.run(["ceph-fuse", "-c", str(cl.conf), str(tmp_path)], check=True, capture_output=True, timeout=PATIENCE)
+    try:
+        here = tmp_path / one[1:]
+        (here / "sub").mkdir()
+        (here / "sub/file").write_text("text")
+        os.rename(here / "sub/file", here.parent / "file")
+        os.link(here.parent / "file", here / "again")
+        assert (here.parent / "file").read_text() == (here / "again").read_text() == "text"
+        subprocess.run(["cp", "-r", str(here), str(here.parent / "copy")], check=True, timeout=PATIENCE)
+        subprocess.run(["diff", "-r", str(here), str(here.parent / "copy")], check=True, timeout=PATIENCE)
+        shutil.rmtree(here.parent / "copy")
+        assert sorted(os.listdir(here.parent)) == ["file", "one"]
+    finally:
+        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=PATIENCE)
+    assert read(clients[1], top + "/file") == b"text"
+
+
+def test_ranks_stop_and_come_back(cl, servers, clients, pinned):
+    top, one = pinned
+    fs = clients[0]
+    write(fs, one + "/file", b"kept")
+    write(fs, top + "/file", b"kept as well")
+    refused = cl.run("ceph", "fs", "set", "cephfs", "max_mds", "1", check=False)
+    assert refused.returncode == errno.EOPNOTSUPP and b"down true" in refused.stderr
+    for name in ("a", "b", "c"):
+        if servers.states().get(name, (None, ""))[0] is not None:
+            cl.run("ceph", "tell", f"mds.{name}", "flush", "journal")
+    cl.command(prefix="fs fail", fs_name="cephfs")
+    eventually(lambda: holder(servers, 0) is None and holder(servers, 1) is None, what="no rank")
+    cl.command(prefix="fs set", fs_name="cephfs", var="joinable", val="true")
+    eventually(lambda: holder(servers, 0) and holder(servers, 1), timeout=PATIENCE, what="both ranks again")
+    assert read(clients[1], one + "/file") == b"kept"
+    assert read(clients[1], top + "/file") == b"kept as well"
+    fs.mkdir(top + "/two", 0o755)
+    assert rank_of(fs, top + "/two") == 1
+    assert read(fs, "/old/file") == b"old"
