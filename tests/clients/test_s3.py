@@ -89,6 +89,24 @@ def refused(code, call, **kw):
     return e.value.response
 
 
+def test_answers_without_a_continue_are_told_apart(endpoint):
+    """botocore sends `Expect: 100-continue`. It takes the answer to a request that was not told to go on, as one with an
+    empty body or a refused one, and the next on the connection for the same, unless the connection ends."""
+    s3 = endpoint.client(max_pool_connections=1, read_timeout=20, s3={"addressing_style": "path"})
+    bucket = f"expect-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket)
+    for body in (b"", b"x", b"", b"yy"):
+        s3.put_object(Bucket=bucket, Key="k", Body=body)
+        assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == body
+    for body in (b"one", b"two"):
+        with pytest.raises(ClientError):
+            s3.put_object(Bucket=f"none-{bucket}", Key="k", Body=body)
+        s3.put_object(Bucket=bucket, Key="k", Body=body)
+        assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == body
+    s3.delete_object(Bucket=bucket, Key="k")
+    s3.delete_bucket(Bucket=bucket)
+
+
 def test_buckets(s3, bucket):
     assert bucket in [b["Name"] for b in s3.list_buckets()["Buckets"]]
     s3.head_bucket(Bucket=bucket)

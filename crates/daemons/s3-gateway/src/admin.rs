@@ -4,11 +4,10 @@
 use crate::administration::{AdminRequest, Administration};
 use crate::answer::{Answer, Outgoing, set};
 use crate::auth::authenticate;
-use crate::body::{Frames, document};
+use crate::body::{Frames, Unread, document};
 use crate::fail::{Fail, Result};
 use crate::gateway::{Gateway, seconds, with_host};
 use http::{HeaderValue, StatusCode};
-use hyper::body::Incoming;
 use s3::body::{Body, Declared};
 use s3::sig::Parts;
 use s3::sig::v4::Payload;
@@ -35,7 +34,7 @@ impl<L: Layout> Gateway<L> {
         api: &dyn Administration,
         head: http::request::Parts,
         resource: &str,
-        incoming: Incoming,
+        incoming: Unread,
         id: &str,
     ) -> Answer<L::Reader> {
         let headers = with_host(head.headers, &head.uri);
@@ -63,7 +62,7 @@ impl<L: Layout> Gateway<L> {
         api: &dyn Administration,
         parts: &Parts<'_>,
         resource: &str,
-        incoming: Incoming,
+        incoming: Unread,
         id: &str,
     ) -> Result<Answer<L::Reader>> {
         let query = Query::parse(parts.query)?;

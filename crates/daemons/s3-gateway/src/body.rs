@@ -8,13 +8,34 @@ use s3::body::Body;
 use s3::{ErrorCode, S3Error};
 use s3_layout::Source;
 use s3_layout::api::Sums;
+use std::cell::Cell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The body of a request that nothing was read of. The first read asks a peer for it that waits to
+/// be asked (`Expect: 100-continue`); an empty one is never asked for.
+pub(crate) struct Unread {
+    incoming: Incoming,
+    asked: Rc<Cell<bool>>,
+}
+
+impl Unread {
+    /// The body, and what becomes true when it is asked for.
+    pub fn new(incoming: Incoming) -> (Unread, Rc<Cell<bool>>) {
+        let asked = Rc::new(Cell::new(false));
+        (Unread { incoming, asked: asked.clone() }, asked)
+    }
+
+    fn ask(&self) {
+        self.asked.set(self.asked.get() || !self.incoming.is_end_stream());
+    }
+}
+
 /// What arrives on the connection, with a peer that is too slow given up.
 pub(crate) struct Frames {
-    incoming: Incoming,
+    body: Unread,
     idle: Duration,
     pace_bytes: u64,
     /// How long the peer was waited for since `came` was last set to nothing.
@@ -23,9 +44,9 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    pub fn new(incoming: Incoming, limits: &Limits) -> Frames {
+    pub fn new(body: Unread, limits: &Limits) -> Frames {
         Frames {
-            incoming,
+            body,
             idle: limits.idle,
             pace_bytes: limits.pace_bytes,
             waited: Duration::ZERO,
@@ -37,7 +58,9 @@ impl Frames {
     pub async fn next(&mut self) -> std::result::Result<Option<Bytes>, S3Error> {
         loop {
             let began = Instant::now();
-            let frame = std::future::poll_fn(|cx| Pin::new(&mut self.incoming).poll_frame(cx));
+            self.body.ask();
+            let incoming = &mut self.body.incoming;
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx));
             let frame = match tokio::time::timeout(self.idle, frame).await {
                 Err(_) => return Err(ErrorCode::RequestTimeout.into()),
                 Ok(None) => return Ok(None),
@@ -49,7 +72,7 @@ impl Frames {
             self.waited += began.elapsed();
             self.came += data.len() as u64;
             if self.waited > self.idle {
-                if self.came < self.pace_bytes && !self.incoming.is_end_stream() {
+                if self.came < self.pace_bytes && !self.body.incoming.is_end_stream() {
                     return Err(ErrorCode::RequestTimeout.into());
                 }
                 self.waited = Duration::ZERO;

@@ -2,13 +2,12 @@
 
 use crate::answer::Answer;
 use crate::auth::Sender;
-use crate::body::{Frames, Inbound, document};
+use crate::body::{Frames, Inbound, Unread, document};
 use crate::fail::{Fail, Result};
 use crate::gateway::Gateway;
 use crate::limits::{PUT_BYTES_MAX, too_large};
 use bytes::Bytes;
 use http::HeaderMap;
-use hyper::body::Incoming;
 use s3::body::{Body, Declared};
 use s3::checksum::Algorithm;
 use s3::sig::v4::Payload;
@@ -35,7 +34,7 @@ pub(crate) struct Call<L: Layout> {
     pub bucket: Option<L::Bucket>,
     /// Seconds since 1970.
     pub now: u64,
-    pub incoming: Option<Incoming>,
+    pub incoming: Option<Unread>,
 }
 
 impl<L: Layout> Call<L> {

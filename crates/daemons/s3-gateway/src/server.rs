@@ -2,6 +2,7 @@
 
 use crate::answer::{Answer, Outgoing};
 use crate::auth::{Sender, authenticate};
+use crate::body::Unread;
 use crate::call::{Call, Handled};
 use crate::fail::Fail;
 use crate::gateway::{Gateway, seconds, with_host};
@@ -17,13 +18,14 @@ use s3::uri::Query;
 use s3::{ErrorCode, Operation, Route};
 use s3_layout::Layout;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -43,6 +45,10 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause after a connection could not be accepted: there are no descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection that ends waits for its peer's end, and how much it takes until then.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 16 << 20;
+const LINGER_BUFFER: usize = 16 << 10;
 /// What a request is counted with besides its body, in bytes.
 const REQUEST_BYTES: u64 = 64 << 10;
 /// What a list is counted with, in bytes.
@@ -123,17 +129,18 @@ impl<L: Layout> Gateway<L> {
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle)
             .max_buf_size(limits.head_bytes.max(8 << 10));
-        let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+        let mut connection = builder.serve_connection(io, service);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
             _ = stopping.wait_for(|s| *s) => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+                Pin::new(&mut connection).graceful_shutdown();
+                poll_fn(|cx| connection.poll_without_shutdown(cx)).await
             }
         };
         if let Err(e) = ended {
             tracing::debug!("s3: the connection of {peer} ended: {e}");
         }
+        linger(connection.into_parts().io.into_inner()).await;
     }
 
     async fn respond(
@@ -145,6 +152,8 @@ impl<L: Layout> Gateway<L> {
         self.requests.set(number.wrapping_add(1));
         let id = format!("tx{:016x}{number:08x}", self.instance);
         let (parts, incoming) = request.into_parts();
+        let (incoming, asked) = Unread::new(incoming);
+        let waits = expects(&parts.headers);
         let is_head = parts.method == http::Method::HEAD;
         let resource = parts.uri.path().to_owned();
         let mut extra = HeaderMap::new();
@@ -172,6 +181,12 @@ impl<L: Layout> Gateway<L> {
         answer.header("x-amz-request-id", &id);
         answer.header("x-amz-id-2", format!("{id}-{}", self.options.region));
         answer.headers.insert("server", HeaderValue::from_static("Siphon"));
+        if waits && !asked.get() {
+            // The peer may send the body or not: only the end of the connection makes clear where
+            // its next request begins. botocore relies on being told, also where there is no body:
+            // else it takes the next answer on the connection for a part of this one.
+            answer.headers.insert("connection", HeaderValue::from_static("close"));
+        }
         let mut response = Response::new(answer.body);
         *response.status_mut() = answer.status;
         *response.headers_mut() = answer.headers;
@@ -181,7 +196,7 @@ impl<L: Layout> Gateway<L> {
     async fn handle(
         self: Rc<Self>,
         parts: http::request::Parts,
-        incoming: Incoming,
+        incoming: Unread,
         peer: SocketAddr,
         extra: &mut HeaderMap,
     ) -> Handled<L> {
@@ -257,6 +272,30 @@ impl<L: Layout> Gateway<L> {
         let user = self.layout.user_of_key(credential.split('/').next()?).await.ok()?;
         Some(user.id.tenant.clone())
     }
+}
+
+/// The peer sends a body when it is asked to.
+fn expects(headers: &HeaderMap) -> bool {
+    headers.get("expect").is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
+/// Ends a connection after what was sent. Bytes of a refused body that nothing reads would make the
+/// kernel reset the connection, and the peer could lose the answer.
+async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let drained = async {
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut sink = vec![0; LINGER_BUFFER];
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match stream.read(&mut sink).await {
+                Ok(0) | Err(_) => return,
+                Ok(n) => left = left.saturating_sub(n),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, drained).await;
 }
 
 /// The tenant of a request: the bucket, or the user where there is no bucket.

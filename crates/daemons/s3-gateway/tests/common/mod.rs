@@ -241,8 +241,12 @@ impl Ask {
     }
 
     pub async fn send(&self, served: &Served) -> Got {
+        self.send_behind(&self.head(served.addr).0, served).await
+    }
+
+    /// Sends the body behind a head that is there already.
+    pub async fn send_behind(&self, head: &str, served: &Served) -> Got {
         let mut stream = TcpStream::connect(served.addr).await.unwrap();
-        let (head, _) = self.head(served.addr);
         stream.write_all(head.as_bytes()).await.unwrap();
         // A gateway that refuses does not read on.
         let _ = stream.write_all(&self.body).await;
