@@ -505,3 +505,22 @@ fn what_is_given_back_before_its_inode_is_read_is_not_asked_for() {
     });
     assert!(!revoked, "a client does not answer when it is asked for what it gave back");
 }
+
+#[test]
+fn a_rename_that_does_nothing_is_answered_without_a_name() {
+    let mut b = Bench::new(Bench::conf());
+    let dir = b.mkdir(Ino::ROOT, "d");
+    let ino = b.ask(Ino::ROOT, "x", create()).target.unwrap().inode.ino;
+    for (to, name) in [(Ino::ROOT, "y"), (dir, "z")] {
+        let tid = b.send(1, to, name, (Ino::ROOT, "x"), Op::Link);
+        assert_eq!(b.answer(tid).unwrap().result, 0);
+    }
+    // Libcephfs takes the old name for gone if it sees the new one.
+    for (to, name) in [(Ino::ROOT, "x"), (Ino::ROOT, "y"), (dir, "z")] {
+        let tid = b.send(1, to, name, (Ino::ROOT, "x"), Op::Rename);
+        let reply = b.answer(tid).unwrap();
+        assert_eq!((reply.result, &reply.dentry, &reply.target), (0, &None, &None), "{name}");
+        let found = b.ask(Ino::ROOT, "x", Op::Lookup { mask: 0 }).target.unwrap();
+        assert_eq!((found.inode.ino, found.inode.nlink), (ino, 3));
+    }
+}

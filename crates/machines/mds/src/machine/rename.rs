@@ -46,8 +46,9 @@ impl Mds {
             self.permit(ino)?;
         }
         if over == Some(ino) {
-            // Two names of one inode, or one name: nothing happens.
-            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
+            // Two names of one inode, or one name: nothing happens. A client that sees a name in
+            // the answer takes the old one for gone.
+            return Ok(Answer::default());
         }
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
@@ -205,8 +206,8 @@ impl Mds {
             self.inode(ino)?;
         }
         if over == Some(ino) {
-            // Two names of one inode: nothing happens.
-            return Ok(Answer { dentry: Some((to, new)), target: Some(ino), ..Answer::default() });
+            // Two names of one inode: nothing happens, and the answer shows no name.
+            return Ok(Answer::default());
         }
         if self.get(to)?.nlink == 0 {
             return fail(Errno::ENOENT);
