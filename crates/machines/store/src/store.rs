@@ -106,16 +106,6 @@ impl Store {
         }
     }
 
-    /// Brings into memory what [`Store::submit`] of this transaction will look at, so that it need
-    /// not block the thread on the device. Optional; objects that were just read or written are
-    /// there already.
-    pub async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
-        match &self.0 {
-            Backend::Memory(_) => Ok(()),
-            Backend::Disk(d) => d.0.prepare(txn).await,
-        }
-    }
-
     /// Waits until the log has room; at once nearly always. Call it before submitting when
     /// [`Store::congested`] says so.
     pub async fn admit(&self) -> Result<(), StoreError> {

@@ -35,9 +35,6 @@ async fn exercise(mut medium: SimDisk, seed: u64, rounds: u64, shape: Shape) {
         let mut done = 0;
         for _ in 0..60 {
             let t = transaction(&mut r, &shape);
-            if r.chance(20) {
-                disk.prepare(&t).await.unwrap();
-            }
             match submit(&disk, &model, t) {
                 Ok(()) => done += 1,
                 Err(StoreError::Busy) => disk.admit().await.unwrap(),

@@ -168,48 +168,6 @@ impl Disk {
             n => n,
         }
     }
-
-    pub(crate) async fn prepare(&self, txn: &Transaction) -> Result<(), StoreError> {
-        for op in &txn.ops {
-            let (coll, keys, ranges): (_, SmallVec<[&Key; 2]>, SmallVec<[(u64, u64); 2]>) = match op
-            {
-                Op::CreateCollection { .. }
-                | Op::RemoveCollection { .. }
-                | Op::CreateWindow { .. }
-                | Op::Split { .. }
-                | Op::Merge { .. } => continue,
-                Op::OmapMove { coll, key, to, to_key, .. } => {
-                    let _ = self.slot_of(*to, to_key).await;
-                    (*coll, SmallVec::from_slice(&[key]), SmallVec::new())
-                }
-                Op::Move { from, from_key, to, to_key } => {
-                    // Fails for what is not there; submit says so better.
-                    let _ = self.slot_of(*to, to_key).await;
-                    (*from, SmallVec::from_slice(&[from_key]), SmallVec::new())
-                }
-                Op::Object { coll, key, change } => {
-                    let (other, range) = looks_at(change);
-                    let mut keys = SmallVec::from_slice(&[key]);
-                    keys.extend(other);
-                    (*coll, keys, range.into_iter().collect())
-                }
-            };
-            for key in &keys {
-                if self.slot_of(coll, key).await.is_ok() {
-                    if let Op::Object { change: Change::Xor { off, data }, .. } = op {
-                        let _ = self.read(coll, key, *off, data.len(), false).await;
-                    }
-                    for (off, len) in &ranges {
-                        for edge in edges(*off, off.saturating_add(*len)) {
-                            // Into the cache; a damaged block is reported by submit.
-                            let _ = self.read(coll, key, u64::from(edge) * B, B, false).await;
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The blocks that a range touches.
@@ -222,23 +180,6 @@ fn edges(off: u64, end: u64) -> impl Iterator<Item = u32> {
     let first = (!off.is_multiple_of(B)).then_some((off / B) as u32);
     let last = (!end.is_multiple_of(B)).then_some((end / B) as u32).filter(|l| Some(*l) != first);
     first.into_iter().chain(last)
-}
-
-/// Another object that a change looks at, and the range of its own object, of which it may change
-/// the blocks at both ends in part.
-fn looks_at(change: &Change) -> (Option<&Key>, Option<(u64, u64)>) {
-    match change {
-        Change::CloneOf { from }
-        | Change::CloneButRows { from }
-        | Change::CloneParts { from, .. } => (Some(from), None),
-        Change::CloneRange { from, len, to_off, .. } => (Some(from), Some((*to_off, *len))),
-        Change::Write { off, data, .. } | Change::Xor { off, data } => {
-            (None, Some((*off, data.len())))
-        }
-        Change::Zero { off, len } => (None, Some((*off, *len))),
-        Change::Truncate { size } => (None, Some((*size, 0))),
-        _ => (None, None),
-    }
 }
 
 /// An upper bound of the record's bytes.
