@@ -515,7 +515,7 @@ fn a_rename_that_does_nothing_is_answered_without_a_name() {
         let tid = b.send(1, to, name, (Ino::ROOT, "x"), Op::Link);
         assert_eq!(b.answer(tid).unwrap().result, 0);
     }
-    // Libcephfs takes the old name for gone if it sees the new one.
+    // As a stock server answers.
     for (to, name) in [(Ino::ROOT, "x"), (Ino::ROOT, "y"), (dir, "z")] {
         let tid = b.send(1, to, name, (Ino::ROOT, "x"), Op::Rename);
         let reply = b.answer(tid).unwrap();

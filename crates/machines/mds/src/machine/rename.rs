@@ -46,8 +46,8 @@ impl Mds {
             self.permit(ino)?;
         }
         if over == Some(ino) {
-            // Two names of one inode, or one name: nothing happens. A client that sees a name in
-            // the answer takes the old one for gone.
+            // Two names of one inode, or one name: nothing happens, and the answer is a stock
+            // server's. Libcephfs takes the old name for gone all the same, with either server.
             return Ok(Answer::default());
         }
         if self.get(to)?.nlink == 0 {
