@@ -19,7 +19,11 @@ const COLUMNS_MAX: usize = 100;
 const ALLOWED: &str = "xtask/tidy-allowed.txt";
 
 /// Pronouns that stand for a thing or a machine. CONTRIBUTING.md says what to write instead.
-const PRONOUNS: &[&str] = &["who", "whoever", "whose", "nobody", "somebody", "everybody"];
+const PRONOUNS: &[&str] = &["who", "whoever", "nobody", "somebody", "everybody"];
+
+/// Words after "whose" that make it a question for an owner. A clause about the noun in front of it
+/// ("a pool whose PGs are mapped") is no finding.
+const OWNED: &[&str] = &["it", "they", "this", "that", "these", "those"];
 
 /// A doc that sends its reader away without a word.
 const POINTER: &str = concat!("See the ", "module.");
@@ -314,13 +318,16 @@ fn words(line: usize, text: &str, findings: &mut Vec<Finding>) {
         let what = format!("\"{POINTER}\": say what the item is for");
         findings.push(Finding { line, rule: Rule::Pointer, what });
     }
-    for word in prose.split(|c: char| !c.is_alphanumeric() && c != '_') {
+    let mut prose = prose.split(|c: char| !c.is_alphanumeric() && c != '_').peekable();
+    while let Some(word) = prose.next() {
         if MARKS.contains(&word) {
             let what = format!("{word}: finish it, or write an issue");
             findings.push(Finding { line, rule: Rule::Mark, what });
         }
         let lower = word.to_lowercase();
-        if PRONOUNS.contains(&lower.as_str()) {
+        let owner = word == "whose" && prose.peek().is_some_and(|next| OWNED.contains(next));
+        let asks = owner || word == "Whose";
+        if PRONOUNS.contains(&lower.as_str()) || asks {
             let what = format!("\"{word}\": name the thing (tenant, client, OSD, ...)");
             findings.push(Finding { line, rule: Rule::Pronoun, what });
         }
@@ -329,7 +336,9 @@ fn words(line: usize, text: &str, findings: &mut Vec<Finding>) {
 
 /// The text without what stands between backticks.
 fn without_code(text: &str) -> String {
-    text.split('`').step_by(2).collect::<Vec<_>>().join(" ")
+    let prose = text.split('`').step_by(2).collect::<Vec<_>>().join(" ");
+    // Names of arguments.
+    prose.replace("<who>", "")
 }
 
 /// Adds the names that a file of the code defines: parts of its path (crate and modules), items and
@@ -461,7 +470,8 @@ mod tests {
         let long = "x ".repeat(60);
         assert_eq!(rules(&rust(&format!("    // {long}\n"))), [Rule::Columns]);
         assert_eq!(rules(&rust(&format!("    let a = \"{long}\";\n"))), []);
-        assert_eq!(rules(&rust("/// Whoever waits, and whose turn it is.\n")), [Rule::Pronoun; 2]);
+        assert_eq!(rules(&rust("/// Whoever waits, and whose it is.\n")), [Rule::Pronoun; 2]);
+        assert_eq!(rules(&rust("/// Pools whose PGs are mapped; `<who>`, <who>.\n")), []);
         assert_eq!(rules(&rust("/// The column `who`, and a whole word: wholly.\n")), []);
         assert_eq!(rules(&rust(&format!("/// {POINTER}\n"))), [Rule::Pointer]);
         assert_eq!(rules(&rust(&format!("// {}: later\n", MARKS[0]))), [Rule::Mark]);

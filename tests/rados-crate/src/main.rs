@@ -1,6 +1,6 @@
-//! Drives a cluster with the client of the crate `rados`, which shares no code with Ceph's client or ours:
-//! writes objects, reads, stats and lists them, and removes them again. Exits with an error at the first
-//! thing that is not as it must be.
+//! Drives a cluster with the client of the crate `rados`, which shares no code with Ceph's client
+//! or ours: writes objects, reads, stats and lists them, and removes them again. Exits with an
+//! error at the first unexpected result.
 //!
 //! Usage: `rados-crate-test CEPH_CONF KEYRING ENTITY POOL`. The pool must be empty.
 
@@ -44,9 +44,10 @@ fn objects() -> BTreeMap<String, Vec<u8>> {
     sizes.into_iter().map(|(name, len)| (name.clone(), content(&name, len))).collect()
 }
 
-/// Runs something for each object, one after the other. With many operations on their way, release 0.1.4
-/// of the crate now and then gives up one ("Operation cancelled"): `OSDSession::handle_reply` takes an
-/// operation out of its table before it looks whether the reply is for the last time that it was sent.
+/// Runs something for each object, one after the other. With many operations on their way, release
+/// 0.1.4 of the crate sometimes gives up one ("Operation cancelled"): `OSDSession::handle_reply`
+/// takes an operation out of its table before it looks whether the reply is for the last time that
+/// it was sent.
 async fn for_each<F>(
     ioctx: &IoCtx,
     objects: &BTreeMap<String, Vec<u8>>,
@@ -146,9 +147,10 @@ async fn parts_of_an_object(ioctx: &IoCtx) -> Result<()> {
     let beyond = ioctx.read("parts", 100_330, 100).await?.data;
     ensure!(beyond[..] == expected[100_330..], "a read beyond the end gave {} bytes", beyond.len());
 
-    // Extended attributes are left out: release 0.1.4 of the crate sends the length of an attribute's name in
-    // front of the name, but does not count it as a part of the name (`OSDOp::xattr_op`). Whoever reads the
-    // operation as Ceph defines it cuts the name off and takes its end for the beginning of the value.
+    // Extended attributes are left out: release 0.1.4 of the crate sends the length of an
+    // attribute's name in front of the name, but does not count it as a part of the name
+    // (`OSDOp::xattr_op`). A server that reads the operation as Ceph defines it cuts the name off
+    // and takes its end for the beginning of the value.
 
     match ioctx.create("parts", true).await {
         Ok(()) => bail!("an object that is there was created"),
@@ -176,9 +178,9 @@ async fn namespaces(ioctx: &IoCtx) -> Result<()> {
     must_be_absent(&inside, "alone").await
 }
 
-/// The monitors of a `ceph.conf`, without the nonce that may follow an address (`v2:192.0.2.1:3300/0`).
-/// cephadm writes it, and so do we; release 0.1.4 of the crate takes it for a part of the port and refuses
-/// the address.
+/// The monitors of a `ceph.conf`, without the nonce that may follow an address
+/// (`v2:192.0.2.1:3300/0`). cephadm writes it, and so does Siphon; release 0.1.4 of the crate takes
+/// it for a part of the port and refuses the address.
 fn monitors(conf: &str) -> Result<Vec<String>> {
     let addrs =
         rados::CephConfig::from_file(conf).context("cannot read the configuration")?.mon_addrs()?;

@@ -21,7 +21,8 @@
 //! for _ in 0..threads {
 //!     let (cluster, map) = (cluster.clone(), map.clone());
 //!     std::thread::spawn(move || {
-//!         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//!         let mut builder = tokio::runtime::Builder::new_current_thread();
+//!         let runtime = builder.enable_all().build().unwrap();
 //!         tokio::task::LocalSet::new().block_on(&runtime, async {
 //!             let limit = Duration::from_secs(30);
 //!             let rados = Rados::connect_shared(&cluster, map, limit).await.unwrap();

@@ -929,8 +929,8 @@ fn ask(
     }
 }
 
-/// Fills the window of an OSD with requests of one client, and lets another one, who had less, ask
-/// for something. Whether that begins, and nothing else does.
+/// Fills the window of an OSD with requests of one client, and lets another one, which had less,
+/// ask for something. Whether that begins, and nothing else does.
 async fn begins_beyond_a_full_window() -> bool {
     let mut c = Cluster::with_queue(|| {
         let mut config = conf::Config::new();
@@ -970,9 +970,9 @@ async fn begins_beyond_a_full_window() -> bool {
     full && beyond
 }
 
-/// Who has had less than others waits for none of theirs to end, though the window is full. While
-/// the window measures it is not so, nor after a pause: an attempt that a slow machine has spoiled
-/// is made again.
+/// A client that had less than others waits for none of theirs to end, though the window is full.
+/// While the window measures it is not so, nor after a pause: an attempt that a slow machine has
+/// spoiled is made again.
 #[test]
 fn who_had_less_begins_although_the_window_is_full() {
     run(async || {

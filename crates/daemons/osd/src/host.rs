@@ -111,7 +111,7 @@ pub(crate) struct State {
     pub(crate) backoffs: Backoffs,
 }
 
-/// See the module.
+/// A PG on this OSD: the machine that decides, and the work that it has under way.
 pub struct PgHost {
     /// The group.
     pub pgid: PgId,

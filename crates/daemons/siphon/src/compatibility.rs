@@ -103,7 +103,7 @@ pub fn run() -> Result<()> {
     options.sort();
     table(
         "Options of the scheduler",
-        "`ceph config set osd OPTION VALUE`. One that is not there is refused. What is set and does not hold, because of the scheduler, the\nprofile or the device, is in `ignored` of `dump_qos`, and in the cluster log.",
+        "`ceph config set osd OPTION VALUE`. An unknown option is refused. An option that does\nnot hold, because of the scheduler, the profile or the device, is in `ignored` of `dump_qos`, and in\nthe cluster log.",
         &options,
     );
     let ops: Vec<(String, bool, String)> = messages::table()
@@ -115,7 +115,7 @@ pub fn run() -> Result<()> {
         cls::registry::rows().into_iter().map(|r| (r.name, r.supported, r.text)).collect();
     table(
         "Object classes",
-        "Methods that `call` runs on an object. A class or method that is not there answers `EOPNOTSUPP`; a class\nthat `osd_class_load_list` does not name, `EPERM`.",
+        "Methods that `call` runs on an object. A class or method that is not there answers\n`EOPNOTSUPP`; a class that `osd_class_load_list` does not name, `EPERM`.",
         &classes,
     );
     let operations: Vec<(String, bool, String)> = s3::Operation::ALL

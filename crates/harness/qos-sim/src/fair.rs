@@ -1,9 +1,9 @@
 //! What every tenant should get: rates that no scheduler made.
 //!
-//! On each OSD what it can do is divided by weight among those who ask, nobody gets more than he
-//! asks for, and floors come first. A tenant's floor is divided over OSDs in proportion to what it
-//! asks for; its ceiling in proportion to what it would get there without one, and what it leaves,
-//! others get. That depends on what others get, so it is done again until nothing changes.
+//! On each OSD what it can do is divided by weight among the tenants that ask, no tenant gets more
+//! than it asks for, and floors come first. A tenant's floor is divided over OSDs in proportion to
+//! what it asks for; its ceiling in proportion to what it would get there without one, and what it
+//! leaves, others get. That depends on what others get, so it is done again until nothing changes.
 
 /// What a tenant asks an OSD for.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +20,7 @@ pub struct Want {
     pub weight: f64,
 }
 
-/// See the module.
+/// Computes the rates that tenants should get from what they ask for and what OSDs can do.
 pub struct Fair<'a> {
     wants: Vec<Want>,
     can: &'a [f64],

@@ -1,6 +1,6 @@
 //! Random numbers from a seed (SplitMix64).
 
-/// See the module.
+/// A generator of random numbers, with its state.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -111,7 +111,7 @@ pub struct PhaseReport {
     pub odd: Vec<Odd>,
 }
 
-/// See the module.
+/// What tenants asked for, got and should have got in a run.
 pub struct Report {
     /// By phase.
     pub phases: Vec<PhaseReport>,

@@ -12,7 +12,7 @@ pub const SECOND: u64 = 1_000_000_000;
 /// Cost of the smallest operation, in bytes: devices move as much in its time.
 pub const SMALLEST: u32 = 16 << 10;
 
-/// See the module.
+/// A cluster, its tenants and their requests over time, drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// Everything follows from it.

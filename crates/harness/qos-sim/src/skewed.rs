@@ -1,12 +1,12 @@
 //! What tenants keep beside each other of what they have alone, when their objects lie unevenly
 //! over the OSDs.
 //!
-//! A share is one of each OSD. So whoever has half of the weights keeps at least half of what it
+//! A share is one of each OSD. So a tenant with half of the weights keeps at least half of what it
 //! has alone, wherever its own objects and those of others lie, and however many sessions others
 //! have: the OSD that bounds it alone, because most of its objects are there, gives it half of what
 //! it can do. (Ghodsi and others, Dominant Resource Fairness, NSDI 2011: that sharing is worth it
-//! for everybody. Each OSD is a resource.) Equal totals promise less: who hammers one object would
-//! have most of that OSD, and take with it all whose operations wait for their slowest one.
+//! for all tenants. Each OSD is a resource.) Equal totals promise less: a tenant that hammers one
+//! object would have most of that OSD, and slow all tenants with operations that wait for it.
 //!
 //! Sessions keep operations under way as those of [`crate::steady`] do.
 

@@ -553,7 +553,7 @@ impl Table<'_> {
         all.iter().map(|n| f64::from(*n)).sum::<f64>() / all.len().max(1) as f64
     }
 
-    /// Its part of what those have who are promised a part, and the part that it is promised; in
+    /// Its part of what all tenants with a promised part have, and the part that it is promised; in
     /// percent.
     pub fn share(&self, tenant: usize) -> [f64; 2] {
         let had = |t: usize| if TENANTS[t].promise.weight() > 0 { self.mean(t) } else { 0.0 };

@@ -1,5 +1,5 @@
-//! A cluster in virtual time: its OSDs, its manager and what they tell each other. Who asks them
-//! for something are [`Clients`].
+//! A cluster in virtual time: its OSDs, its manager and what they tell each other. Requests
+//! come from [`Clients`].
 
 use crate::random::Random;
 use crate::report::Seen;
@@ -132,7 +132,7 @@ pub(crate) struct Ground {
     pub seconds: usize,
 }
 
-/// See the module.
+/// The cluster, its clients, and the events that are still to come.
 pub(crate) struct World<C: Clients> {
     pub clients: C,
     pub random: Random,

@@ -3,8 +3,8 @@
 //! The history of what clients saw tells that something went wrong. This tells when, and also of
 //! what no client happened to look at:
 //!
-//! * Whoever would answer a client for an object at a moment is in the same interval as everybody
-//!   else who would, and one of them at most is a primary.
+//! * All OSDs that would answer a client for an object at a moment are in the same interval, and
+//!   one of them at most is a primary.
 //! * An answer comes from an acting set of at least `min_size`. That of a change comes when it is
 //!   durable on all of them.
 //! * A monitor shows no map that a majority has not agreed on, and an OSD acts on no other, and on

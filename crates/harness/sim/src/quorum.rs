@@ -1,10 +1,10 @@
 //! The monitors as a group: the leader, what is in each log, and what each has applied.
 //!
 //! It is Raft as its outside looks. A leader proposes one change after the other, and each is
-//! agreed on when a majority has it in its log. An election takes no messages, but who is elected
-//! has a log no older than that of anybody who votes for him, and who has voted takes nothing of an
-//! earlier term. So a change that was under way when its leader went may be lost, or kept by the
-//! next.
+//! agreed on when a majority has it in its log. An election takes no messages, but the elected
+//! monitor has a log no older than that of any monitor that votes for it, and a monitor that has
+//! voted takes nothing of an earlier term. So a change that was under way when its leader went may
+//! be lost, or kept by the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -100,9 +100,10 @@ pub struct Scenario {
     pub balanced: u64,
     /// Thousandths: `norecover` is set or cleared.
     pub norecover: u64,
-    /// Thousandths of a chance that an operator who sees unfound objects declares OSDs that are
-    /// away lost, some of which are. Then, or when all who may have them are there, he gives the
-    /// objects up. For clusters of one PG: of others, more may be lost with an OSD.
+    /// Thousandths of a chance that an operator, seeing unfound objects, declares OSDs that are
+    /// away lost, some of which are. Then, or when all OSDs that may have them are there, the
+    /// operator gives the objects up. For clusters of one PG: of others, more may be lost with an
+    /// OSD.
     pub give_up: u64,
     /// Thousandths: an OSD with an empty disk comes; one of a new number, or of the number of one
     /// that went.
@@ -326,10 +327,10 @@ impl Scenario {
         let conf = PgConf { scrub_auto_repair: true, ..self.conf };
         Self {
             // Of what cannot be read here there must be another copy: not with disks that are lost,
-            // and not in groups of two, where the other copy may be the one that had a write nobody
-            // was told of, and takes it back. Nor with snapshots: a clone of what cannot be read
-            // cannot be read either, and may be the only one while others have not heard of the
-            // write that made it.
+            // and not in groups of two, where the other copy may be the one that had a write which
+            // was never acknowledged, and takes it back. Nor with snapshots: a clone of what cannot
+            // be read cannot be read either, and may be the only one while others have not heard of
+            // the write that made it.
             bad_block: if self.snaps == 0 { damage(80) } else { 0 },
             flipped_bit: if self.snaps == 0 { damage(160) } else { 0 },
             unseen_bit: damage(60),

@@ -287,7 +287,8 @@ impl Index {
 /// Tells the scheduler of promises: a tenant, and what it is promised.
 pub type Promises = Vec<(u64, TenantSpec)>;
 
-/// See the module. Times are nanoseconds of the scheduler's clock.
+/// The tenants of an OSD, and their requests that wait for a ceiling. Times are nanoseconds of the
+/// scheduler's clock.
 pub struct Tenants<R> {
     by: TenantBy,
     rows: slab::Slab<Row>,
@@ -805,7 +806,7 @@ impl<R: Request> Tenants<R> {
     }
 
     /// Takes tenants in the place of those that were there, or beside them. Gives everything that
-    /// waited, in order: who is who changes.
+    /// waited, in order: the numbers of tenants change.
     fn replace(
         &mut self,
         shares: Vec<TenantShare>,

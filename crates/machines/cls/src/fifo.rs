@@ -1,6 +1,6 @@
-//! A queue over several objects (Ceph: `cls/fifo`): one that says which parts there are, and parts
-//! with entries. A part begins with its header, in [`PART_HEADER_BYTES`]; each entry has in front of
-//! it a fixed part, which tells how long the rest is, and the time when it came.
+//! A queue over several objects (Ceph: `cls/fifo`): one that lists the parts, and parts with
+//! entries. A part begins with its header, in [`PART_HEADER_BYTES`]. In front of each entry stand
+//! fixed fields: the length of the entry, and the time when it came.
 
 use crate::context::Object;
 use crate::method::{Class, Output, RD, RD_WR, decode, encode, method};
@@ -217,7 +217,8 @@ async fn init_part(object: Object<'_>, op: InitPartOp) -> Result<(), Errno> {
     write_part(object, &part).await
 }
 
-/// Adds entries, and returns how many it took until the part was full. ERANGE if it was full before.
+/// Adds entries, and returns how many it took until the part was full. ERANGE if it is full at the
+/// beginning.
 async fn push_part(object: Object<'_>, op: PushPartOp) -> Result<Output, Errno> {
     if op.tag.is_empty() {
         return Err(Errno::EINVAL);
@@ -299,8 +300,8 @@ impl<'p> EntryReader<'p> {
         Ok(self.data.split_to(len as usize))
     }
 
-    /// What is in front of the next entry: ENOENT at the end, ERANGE if it does not begin as entries
-    /// of the part do.
+    /// The fixed fields of the next entry: ENOENT at the end, ERANGE if they are not those of an
+    /// entry of the part.
     async fn peek(&mut self, object: Object<'_>) -> Result<Fixed, Errno> {
         if self.at_end() {
             return Err(Errno::ENOENT);

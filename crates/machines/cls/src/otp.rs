@@ -1,5 +1,5 @@
-//! One-time passwords by time (Ceph: `cls/otp`; RFC 6238). A check is made by one call and its result
-//! read by another: a call that fails could not note the attempt.
+//! One-time passwords by time (Ceph: `cls/otp`; RFC 6238). A check is made by one call and its
+//! result read by another: a call that fails could not note the attempt.
 
 use crate::context::Object;
 use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};

@@ -82,7 +82,8 @@ pub(crate) async fn create(object: Object<'_>, op: InitOp) -> Result<(), Errno> 
     write_head(object, &head).await
 }
 
-/// Puts entries behind the others. ENOSPC if there is no room. The head is to be written afterwards.
+/// Puts entries behind the others. ENOSPC if there is no room. The caller writes the head
+/// afterwards.
 pub(crate) async fn push(
     object: Object<'_>,
     head: &mut QueueHead,

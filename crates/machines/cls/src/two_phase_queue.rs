@@ -1,5 +1,5 @@
-//! A queue into which entries are put in two steps: room is reserved, then used or given back (Ceph:
-//! `cls/2pc_queue`). Reservations are in the head or, when that is full, in an attribute.
+//! A queue into which entries are put in two steps: room is reserved, then used or given back
+//! (Ceph: `cls/2pc_queue`). Reservations are in the head or, when that is full, in an attribute.
 
 use crate::context::Object;
 use crate::method::{Class, Ignored, RD, RD_WR, decode, encode, method};
@@ -119,8 +119,8 @@ async fn take(
     Ok(more.remove(&id).map(|found| (found, Some(more))))
 }
 
-/// Uses a reservation. ENOENT if there is none, EINVAL if the entries are larger. What stands in front
-/// of entries stays reserved, as in Ceph.
+/// Uses a reservation. ENOENT if there is none, EINVAL if the entries are larger. The headers of
+/// entries stay reserved, as in Ceph.
 async fn commit(object: Object<'_>, op: CommitOp) -> Result<(), Errno> {
     let (mut head, mut data) = read(object).await?;
     let (found, more) = take(object, &mut data, op.id).await?.ok_or(Errno::ENOENT)?;

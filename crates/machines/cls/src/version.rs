@@ -83,7 +83,8 @@ impl ObjVersionCond {
     }
 }
 
-/// Input of `set` (Ceph: `cls_version_set_op`), output of `read` (`cls_version_read_ret`), version 1.
+/// Input of `set` (Ceph: `cls_version_set_op`), output of `read` (`cls_version_read_ret`),
+/// version 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct VersionOp {

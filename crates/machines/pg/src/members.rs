@@ -7,8 +7,8 @@ use types::{OsdId, PgShard, ShardId};
 /// The copies that an up or acting set names.
 ///
 /// Dereferences to its members: in a replicated pool in the order of the set, otherwise in that of
-/// their positions. A position that no OSD holds is a hole. A hole is no member, but it is kept, and
-/// shows in [`Members::slots`].
+/// their positions. A position that no OSD holds is a hole. A hole is no member, but it is kept,
+/// and shows in [`Members::slots`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Members {
     shards: Vec<PgShard>,

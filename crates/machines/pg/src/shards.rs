@@ -50,9 +50,9 @@ pub fn complete_to(
     complete
 }
 
-/// Whether surviving shards of an interval that may have served know all that was written in it, and
-/// have its content: any `k` of them, and one that has logs, object infos and omap. A hole is no
-/// shard.
+/// Whether surviving shards of an interval that may have served know all that was written in it,
+/// and have its content: any `k` of them, and one that has logs, object infos and omap. A hole is
+/// no shard.
 pub fn recoverable(layout: &Layout, survivors: ShardSet) -> bool {
     let survivors = survivors.and(layout.shards());
     survivors.len() >= layout.k() && leader(layout, survivors).is_some()

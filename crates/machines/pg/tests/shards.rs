@@ -1,7 +1,7 @@
 //! The log of an erasure-coded PG played through: partial writes and deltas that arrive on some
 //! shards and not on others, messages that come again, shards that go and come, entries that are
-//! taken back or kept, shards that are rebuilt. No acknowledged write is lost, no read shows what is
-//! taken back, and in the end all shards are what the code makes of the objects.
+//! taken back or kept, shards that are rebuilt. No acknowledged write is lost, no read shows what
+//! is taken back, and in the end all shards are what the code makes of the objects.
 //!
 //! What is put back wrong must be caught. `SIPHON_SIM_SEEDS=10000` runs more.
 
@@ -89,8 +89,8 @@ struct Osd {
     /// What objects were before entries that may be taken back.
     undo: Vec<(Eversion, usize, Object)>,
     objects: Vec<Object>,
-    /// Objects to rebuild, with what they need to be: which version of each shard, too. Otherwise a
-    /// shard that is right could not be told from one that is not while all infos are being rebuilt.
+    /// Objects to rebuild, with the version of each shard. Without it a right shard could not be
+    /// told from a wrong one while all infos are being rebuilt.
     missing: BTreeMap<usize, Info>,
 }
 

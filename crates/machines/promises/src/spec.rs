@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `POOL` | a pool with all its namespaces |
 //! | `POOL/NAMESPACE` | a namespace |
-//! | `POOL/NAMESPACE/IMAGE` | images that a pattern with `*` or `?` fits, each a tenant; `NAMESPACE` may be empty |
+//! | `POOL/NAMESPACE/IMAGE` | images that a pattern with `*` or `?` fits; no `NAMESPACE` is one |
 //! | `client.NAME` | a client, whatever it uses |
 //! | `bucket.NAME`, `bucket.TENANT/NAME` | a bucket of gateways for S3, with its index |
 //! | `user.ID`, `user.TENANT$ID` | the buckets that a user of gateways owns, together |

@@ -53,8 +53,8 @@ fn batch(class: usize) -> usize {
 }
 
 /// Zeroed memory from the system, a page of it when that is first touched. An allocator may have
-/// asked for large pages, and whoever touches the first byte of one waits until the kernel has
-/// cleared all of it: milliseconds, on some machines, in the middle of a request.
+/// asked for large pages, and the thread that touches the first byte of one waits until the kernel
+/// has cleared all of it: milliseconds, on some machines, in the middle of a request.
 fn new_slab() -> NonNull<u8> {
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

@@ -338,8 +338,8 @@ impl CephxClient {
 }
 
 impl CephxClient {
-    /// Makes itself a ticket for `service`, whose permanent secret is this entity's own: that is
-    /// how monitors prove to each other who they are, without one that hands out tickets.
+    /// Makes itself a ticket for `service`, whose permanent secret is this entity's own: monitors
+    /// prove their identity to each other so, without one that hands out tickets.
     fn issue_own(&mut self, cx: &mut Context<'_>, service: EntityType) -> Result<(), AuthError> {
         let mut ticket =
             AuthTicket::new(self.name.clone(), self.global_id, cx.now, OWN_TICKET_LIFE);

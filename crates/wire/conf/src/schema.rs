@@ -286,7 +286,7 @@ osd_debug_device_read_errors|uint|dev|0|0..|r|osd|For tests: one in so many read
 osd_debug_device_write_errors|uint|dev|0|0..|r|osd|For tests: one in so many writes and flushes of the device fails, on average, which ends the OSD; 0 for none.
 osd_op_queue_cut_off|str|advanced|high|low,high|s|osd|From which priority on the WPQ scheduler serves strictly.
 osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_ops,auto,custom|r|osd|How the mClock scheduler divides an OSD between clients and background work; auto gives background work what osd_mclock_auto_latency leaves.
-osd_mclock_allocations|str|advanced|reef|reef,quincy,quincy_study|r|osd|Whose allocations the profiles have: those of Ceph 18, those of 16.2 and the first 17.2, or those of the study that was published of Quincy.
+osd_mclock_allocations|str|advanced|reef|reef,quincy,quincy_study|r|osd|The release whose allocations the profiles have: Ceph 18, 16.2 and the first 17.2, or the published study of Quincy.
 osd_mclock_auto_latency|float|advanced|0.02|0.0001..3600|r|osd|Seconds that operations of clients may take on an OSD, from their arrival to the answer (profile auto).
 osd_mclock_auto_percentile|float|advanced|95|1..99.9|r|osd|Percent of the operations of clients that are to take no longer than osd_mclock_auto_latency (profile auto).
 osd_mclock_override_recovery_settings|bool|advanced|false||r|osd|Honour osd_max_backfills, osd_recovery_max_active, osd_snap_trim_sleep and osd_scrub_sleep with the mClock scheduler, too; it ignores them otherwise.

@@ -1,7 +1,8 @@
 //! Every message that travels over `msgr`: Ceph's, byte for byte, and our own between daemons.
 //!
 //! One struct per message. [`Payload`] gives its number, its header versions and the two
-//! conversions, `encode` to and `decode` from [`types::message::Message`]. [`AnyMessage`] decodes by number.
+//! conversions, `encode` to and `decode` from [`types::message::Message`]. [`AnyMessage`] decodes
+//! by number.
 //! Payloads that can be large (object data, command input) are slices of the message's data
 //! segment and are never copied here.
 //!

@@ -163,7 +163,7 @@ message! {
 pub struct TenantNumber(pub u64);
 
 /// A tenant that a specification describes, and what it is promised. An operation belongs to it if
-/// everything that is said here of whose it is fits.
+/// it fits all that the description names.
 #[derive(Clone, Debug, Default, PartialEq, Denc)]
 #[denc(version = 1, compat = 1)]
 pub struct TenantShare {

@@ -94,9 +94,9 @@ pub struct Mended {
 }
 
 /// Narrows the modes of a directory and of all below it. Nothing is widened. Directories keep what
-/// is in [`DIRECTORY`]; files directly in `root` what is in [`SHARED`], so that an operator can give
-/// a group a keyring; files further below, stores above all, what is in [`SECRET`]. Links are not
-/// followed, and devices are left to the system's administration.
+/// is in [`DIRECTORY`]; files directly in `root` what is in [`SHARED`], so that an operator can
+/// give a group a keyring; files further below, stores above all, what is in [`SECRET`]. Links are
+/// not followed, and devices are left to the system's administration.
 pub fn mend(root: &Path) -> io::Result<Vec<Mended>> {
     let mut mended = Vec::new();
     narrow(root, DIRECTORY, &mut mended)?;

@@ -63,8 +63,8 @@ open_enum! {
 }
 
 /// Where entries are being moved to (Ceph: `cls_rgw_bucket_instance_entry`,
-/// `cls/rgw/cls_rgw_types.h`, version 1; 17.2 writes version 3, which has the same fields, and for a
-/// while version 2, which has only the first).
+/// `cls/rgw/cls_rgw_types.h`, version 1; 17.2 writes version 3, which has the same fields, and its
+/// first releases version 2, which has only the first).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceEntry {
     /// Whether they are being moved.

@@ -1,7 +1,7 @@
 //! Numbers in as few bytes as they need (Ceph: `encode_packed_val`, `cls/rgw/cls_rgw_types.h`).
 //!
-//! Below 128 the number itself is one byte. Otherwise the first byte is 128 plus the number of bytes
-//! that follow: 1, 2, 4 or 8.
+//! Below 128 the number itself is one byte. Otherwise the first byte is 128 plus the number of
+//! bytes that follow: 1, 2, 4 or 8.
 
 use bytes::{BufMut, BytesMut};
 use denc::{DecodeError, Features, Reader, Result};

@@ -1,9 +1,9 @@
 //! Types against `ceph-dencoder`.
 //!
 //! For each of its test values the program says which bytes it has for it. Those are decoded and
-//! encoded again: they must be the same, or, where the form has grown since that release (14.2), the
-//! program must read our bytes as the same value. Then values of ours, with something in each field,
-//! are given to the program: it must read them, and give the same bytes.
+//! encoded again: they must be the same, or, where the form is newer than that release (14.2), the
+//! program must read our bytes as the same value. Then values of ours, with all fields set, are
+//! given to the program: it must read them, and give the same bytes.
 //!
 //! The program is found through `SIPHON_CEPH_DENCODER`, or in `target/oracle`, where
 //! `tests/oracle/fetch-dencoder.sh` puts it. Without it the test is skipped, unless

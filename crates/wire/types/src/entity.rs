@@ -134,7 +134,7 @@ impl FromStr for EntityName {
     }
 }
 
-/// Identity of a client's request: who, which incarnation, which transaction (Ceph: `osd_reqid_t`,
+/// Identity of a client's request: client, incarnation, transaction (Ceph: `osd_reqid_t`,
 /// `osd/osd_types.h`, version 2). A resent operation carries the same one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Denc)]
 #[denc(version = 2, compat = 2)]

@@ -66,7 +66,8 @@ impl OsdId {
 impl PoolId {
     /// The pool of objects that belong to no pool (Ceph: `hobject_t::POOL_META`).
     pub const META: PoolId = PoolId(-1);
-    /// The largest number that monitors give: an OSD has 24 bits for it in the number of a collection.
+    /// The largest number that monitors give: an OSD has 24 bits for it in the number of a
+    /// collection.
     pub const LAST: PoolId = PoolId((1 << 24) - 1);
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Who wrote an entry, by its authenticated name (Ceph: `EntityName`, `common/entity_name.h`,
+/// The author of an entry, by its authenticated name (Ceph: `EntityName`, `common/entity_name.h`,
 /// plain).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Denc)]
 pub struct LogName {

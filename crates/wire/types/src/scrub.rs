@@ -251,7 +251,7 @@ pub fn object_info_for_clients(oid: &ObjectId, oi: &ObjectInfo) -> Bytes {
         oi.truncate_seq.encode(out, f);
         oi.truncate_size.encode(out, f);
         oi.has(crate::object_info::flag::LOST).encode(out, f);
-        // Watchers, as before Argonaut; who watches is asked for by other means.
+        // Watchers, as before Argonaut; there is another operation for them.
         0u32.encode(out, f);
         // The user's version in the form of an `eversion_t` of epoch 0.
         oi.user_version.encode(out, f);

@@ -4,8 +4,8 @@ use super::Operation;
 use messages::{Op, OpArgs};
 use types::rados::{OpCode, cmpxattr_mode, cmpxattr_op};
 
-/// A comparison that must hold (Ceph: `CEPH_OSD_CMPXATTR_OP_*`). Which side is the left one differs:
-/// of attributes, it is the value in the request; of omap, the value of the object.
+/// A comparison that must hold (Ceph: `CEPH_OSD_CMPXATTR_OP_*`). The left side of a comparison of
+/// attributes is the value in the request; that of omap is the value of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// Left equals right.

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::rados::OpCode;
 
 impl Operation {
-    /// Lists keys after `after`, at most `max`: [`OpOutcome::omap_keys`](crate::OpOutcome::omap_keys).
+    /// Lists keys after `after`, at most `max`. The result is
+    /// [`OpOutcome::omap_keys`](crate::OpOutcome::omap_keys).
     pub fn omap_keys(self, after: &[u8], max: u64) -> Self {
         self.encoded(OpCode::OMAPGETKEYS, |out| {
             Bytes::copy_from_slice(after).encode(out, Features::ALL);

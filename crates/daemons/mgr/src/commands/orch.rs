@@ -1,5 +1,5 @@
-//! `orch`: what a cluster without an orchestrator answers (Ceph: module `orchestrator`, 16.2). Tools
-//! ask it to find out whether there is one.
+//! `orch`: the answers of a cluster without an orchestrator (Ceph: module `orchestrator`, 16.2).
+//! Tools ask it to find out whether there is one.
 
 use super::{Entry, Run};
 use command::{Command, flags};

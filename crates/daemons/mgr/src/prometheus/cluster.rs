@@ -60,8 +60,8 @@ pub fn image_sums(report: &Value) -> Vec<ImageSums> {
     entries.filter_map(one).collect()
 }
 
-/// Metrics of images: the name, and which sum. Latencies are nanoseconds, as from Ceph's module, and
-/// come with the number of operations that they are of.
+/// Metrics of images: the name, and the index of the sum. Latencies are nanoseconds, as in Ceph's
+/// module, and come with the number of their operations.
 const OF_IMAGES: [(&str, usize); 8] = [
     ("write_ops", 0),
     ("read_ops", 1),

@@ -154,7 +154,7 @@ fn fsid(c: &Read<'_>) -> Answer {
     Ok(c.format().reply(|| json!({ "fsid": id }), || id.clone()))
 }
 
-/// `{"rank": 0, "name": "a"}` of everyone who takes part.
+/// `{"rank": 0, "name": "a"}` of all members of the quorum.
 fn quorum_names(c: &Read<'_>) -> Vec<String> {
     c.env
         .mon
@@ -525,8 +525,8 @@ fn ok_to_rm(c: &Read<'_>) -> Answer {
     }
 }
 
-/// Announces a monitor. It has no say before it has joined, so that one that never does stops
-/// nobody.
+/// Announces a monitor. It has no vote before it has joined: a monitor that never joins stops no
+/// other one.
 fn add(c: &mut Write<'_>) -> Answer {
     let name = c.args.req("name").trim_start_matches("mon.").to_owned();
     let good =
@@ -586,7 +586,7 @@ fn rm(c: &mut Write<'_>) -> Answer {
     if map.mon_info.len() == 1 {
         return Err(Refusal::invalid(format!("error: refusing removal of last monitor {name}")));
     }
-    // Whoever is left must be able to go on.
+    // The monitors that are left must be able to go on.
     let there = c
         .env
         .mon

@@ -244,8 +244,8 @@ impl Inner {
         )))
     }
 
-    /// A reading command of the table. Changes go through a session, where the log names who made
-    /// them.
+    /// A reading command of the table. Changes go through a session, where the log names their
+    /// sender.
     fn admin_read(&self, args: &Args) -> Answer {
         let entry = commands::find(args)?;
         let Run::Read(handler) = entry.handler else {

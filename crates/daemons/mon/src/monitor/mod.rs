@@ -161,7 +161,7 @@ pub(crate) struct Inner {
 }
 
 impl Monitor {
-    /// Starts the monitor whose data is in `dir` (made by [`crate::mkfs()`]). Must be called within a
+    /// Starts the monitor of the data in `dir` (made by [`crate::mkfs()`]). Must be called within a
     /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this
     /// returns; one of several listens, and serves when there is a quorum.
     pub async fn start(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {

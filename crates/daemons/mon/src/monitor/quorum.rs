@@ -1,5 +1,4 @@
-//! This monitor's part in the group: who leads, who is a member, and what becomes of sessions
-//! meanwhile.
+//! This monitor's part in the group: the leader, the members, and the sessions while these change.
 //!
 //! ```text
 //!            no leader, or no majority                  a leader is known
@@ -232,8 +231,8 @@ impl Inner {
     }
 
     /// Asks all other monitors, once and before this one takes part, whether they went on without
-    /// it. A member of a group that was given up so serves nobody, even if enough of its fellows
-    /// are back with it.
+    /// it. A member of a group that was given up so serves no client, even if enough of its
+    /// fellows are back with it.
     pub(super) async fn vet(self: Rc<Self>) {
         let asking: Vec<_> = self
             .others()
@@ -417,8 +416,8 @@ impl Inner {
         });
     }
 
-    /// Makes the group follow the monitor map: who has caught up gets a vote, who is not in the map
-    /// leaves.
+    /// Makes the group follow the monitor map: a monitor that has caught up gets a vote, one that
+    /// is not in the map leaves.
     fn follow_monmap(self: &Rc<Self>) {
         if self.part.borrow().changing {
             return;

@@ -180,8 +180,9 @@ impl Inner {
         }
     }
 
-    /// Old OSD maps go when nobody needs them: not the newest `mon_min_osdmap_epochs`, none since a
-    /// group was last clean, and none that an OSD which is up, or may soon be again, has not got.
+    /// Old OSD maps go when no daemon needs them: not the newest `mon_min_osdmap_epochs`, none
+    /// since a group was last clean, and none that an OSD which is up, or may soon be again, has
+    /// not got.
     fn trim_osd_maps(&self, p: &mut Pending) {
         let keep = self.conf.borrow().u64("mon_min_osdmap_epochs") as u32;
         let (first, last) = (p.state().osd.first().0, p.state().osd.last().0);

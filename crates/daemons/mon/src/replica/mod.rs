@@ -139,7 +139,7 @@ pub struct Members {
     pub voters: BTreeMap<NodeId, String>,
     /// Without.
     pub learners: BTreeMap<NodeId, String>,
-    /// Those who are to have a vote when the change that is under way is over. Until then, a
+    /// Members that are to have a vote when the change that is under way is over. Until then, a
     /// majority of them is needed as well as one of the earlier voters.
     pub changing: Option<BTreeSet<NodeId>>,
 }

@@ -1,5 +1,5 @@
-//! From a client's message to the scheduler: what a request may do, whose it is by the map, and
-//! which requests this OSD must not answer.
+//! From a client's message to the scheduler: what a request may do, the OSD that the map names for
+//! it, and which requests this OSD must not answer.
 
 use super::Core;
 use crate::client_op::{ClientOp, ReplySink, Request, Work};

@@ -30,8 +30,8 @@ pub(super) fn is_listed(key: &[u8]) -> bool {
     key.first() != Some(&SPECIAL)
 }
 
-/// The kind of a row, in the order of kinds: rows in the order of listings are the first, those of no
-/// known kind come before them, as in Ceph (`bi_entry_type`).
+/// The kind of a row, in the order of kinds: rows in the order of listings are the first, those of
+/// no known kind come before them, as in Ceph (`bi_entry_type`).
 fn kind(key: &[u8]) -> i32 {
     if is_listed(key) {
         return 0;

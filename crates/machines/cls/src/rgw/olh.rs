@@ -2,8 +2,8 @@
 //! the object's head.
 //!
 //! An object with versions has, besides the row that marks it as such, a row of its own
-//! ([`keys::olh`]), and for each version a row ([`keys::instance`]) and a second one in the order of
-//! listings ([`keys::list`]).
+//! ([`keys::olh`]), and for each version a row ([`keys::instance`]) and a second one in the order
+//! of listings ([`keys::list`]).
 
 use super::{bilog, keys, rows};
 use crate::context::Object;

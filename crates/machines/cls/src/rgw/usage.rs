@@ -1,5 +1,5 @@
-//! The log of requests and bytes. Each record is there twice: by hour, user and bucket, and by user,
-//! hour and bucket.
+//! The log of requests and bytes. Each record is there twice: by hour, user and bucket, and by
+//! user, hour and bucket.
 
 use super::rows;
 use crate::context::Object;

@@ -78,7 +78,7 @@ pub enum ShardOp {
         /// How many bytes.
         length: u64,
     },
-    /// To XOR its bytes with these; what is behind its end counts as zeroes. This must be done once.
+    /// To XOR its bytes with these; bytes behind its end count as zeroes. This must be done once.
     Xor {
         /// Where.
         offset: u64,

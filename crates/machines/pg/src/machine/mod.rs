@@ -202,9 +202,9 @@ pub struct Pg {
     committed: PersistToken,
     /// The last change of log and objects.
     changed: PersistToken,
-    /// Up to here everything must be durable before this copy tells anybody of itself: what it says
-    /// of its log, others take over, and a crash must not leave them with entries whose objects
-    /// nobody has.
+    /// Up to here everything must be durable before this copy tells others of itself: others take
+    /// over what it says of its log, and a crash must not leave them with entries of objects that
+    /// no copy has.
     settle: PersistToken,
     /// The interval began, and only that is waited for.
     settling: bool,

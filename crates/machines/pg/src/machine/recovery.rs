@@ -3,7 +3,8 @@
 //! One object at a time goes through
 //!
 //! ```text
-//!   Pull ─(each part: Push, persist, next Pull)─► Push ─(each: read, Push, PushReply from all)─► done
+//!   Pull ─(each part: Push, persist, next Pull)─►
+//!   Push ─(each part: read, Push, PushReply from all)─► done
 //! ```
 //!
 //! Writes to the object wait meanwhile, so its version cannot change under the copy. A receiver

@@ -1,7 +1,9 @@
 //! Nodes of the tree on the device.
 //!
 //! ```text
-//! magic u32 | level u8 | 3 zero | count u32 | prefix length u32 | prefix | count offsets u32 | rows
+//! magic u32 | level u8 | 3 zero | count u32 | prefix length u32 | prefix |
+//! count offsets u32 | rows
+//!
 //! row of a leaf:       key length varint | value length varint | key | value
 //! row of an inner node: key length varint | pointer length varint | key | pointer
 //! ```

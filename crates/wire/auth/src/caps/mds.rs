@@ -1,5 +1,5 @@
-//! What an entity may do at a metadata server. There are none here; the monitors keep such caps for
-//! those who write them down, and refuse what no metadata server would understand.
+//! What an entity may do at a metadata server. The monitors keep such caps, and refuse what
+//! no metadata server would understand.
 
 use super::CapsError;
 use super::parser::{Parser, TEXT_MAX};

@@ -2,8 +2,8 @@
 
 use super::{Arguments, Constraint, Perm};
 
-/// Texts longer than this are refused outright: nobody writes them, and grants are counted in
-/// bytes.
+/// Longer texts are refused: no operator writes them, and the memory for grants is bounded by it.
+/// In bytes.
 pub(super) const TEXT_MAX: usize = 64 << 10;
 
 /// A position in a text. Every reader either succeeds and advances, or fails and leaves it alone;

@@ -168,8 +168,7 @@ impl Connection {
             if core.protocol.is_some() {
                 core.kill.get_or_insert(Fault::Overflow(queued));
             } else if core.policy.server || core.policy.lossy {
-                // Nobody takes anything off the queue until the peer comes back: give the session
-                // up.
+                // The queue cannot shrink until the peer comes back: give the session up.
                 core.session.reset();
             }
         }

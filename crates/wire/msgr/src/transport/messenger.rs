@@ -277,8 +277,8 @@ impl Messenger {
         tokio::task::spawn_local(socket::serve_accepted(conn, stream, addr));
     }
 
-    /// Pushes out the oldest of those that do not get on with it. Whoever opens thousands of
-    /// connections and says nothing gets nowhere; whoever authenticates is no longer counted.
+    /// Pushes out the oldest connections that have not authenticated. A peer that opens thousands
+    /// of connections and says nothing gets nowhere; one that authenticates is no longer counted.
     fn trim_half_open(&self) {
         let is_half_open =
             |c: &Weak<Connection>| c.upgrade().is_some_and(|c| c.core.borrow().half_open);

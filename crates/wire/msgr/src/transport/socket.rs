@@ -214,7 +214,7 @@ fn after_fault(conn: &Rc<Connection>, fault: Fault) -> Option<Duration> {
     delay
 }
 
-/// Moves bytes and events until the socket fails or somebody else takes the connection. `conn`
+/// Moves bytes and events until the socket fails or another socket takes the connection. `conn`
 /// becomes another connection if a session that exists is resumed on this socket.
 async fn serve(conn: &mut Rc<Connection>, stream: TcpStream, mut generation: u64) -> Ended {
     if let Err(e) = stream.set_nodelay(true) {

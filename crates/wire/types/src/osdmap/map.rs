@@ -358,7 +358,7 @@ impl OsdMap {
 
     /// How many bytes of devices a byte of a pool takes (Ceph: `OSDMap::pool_raw_used_rate`): the
     /// size of a replicated pool, `(k+m)/k` of an erasure-coded one. If its profile does not say
-    /// `k` and `m`, it is taken for a replicated one: what is shown is too little room, not too much.
+    /// `k` and `m`, it is taken for a replicated one: the room shown is too little, not too much.
     pub fn raw_used_rate(&self, pool: &PgPool) -> f64 {
         let number = |name: &str| -> Option<f64> {
             let profile = self.erasure_code_profiles.get(&pool.erasure_code_profile)?;

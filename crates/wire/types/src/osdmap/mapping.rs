@@ -2,7 +2,7 @@
 //! calls).
 //!
 //! ```text
-//! object --hash--> PG --CRUSH--> raw --upmap--> raw --only those up--> up --affinity--> up, primary
+//! object --hash--> PG --CRUSH--> raw --upmap--> raw --only those up--> up --affinity--> up, first
 //!                                                                      |
 //!                                         pg_temp, primary_temp or else +--> acting, primary
 //! ```

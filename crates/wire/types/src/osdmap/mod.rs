@@ -2,8 +2,8 @@
 //! where every placement group lives (Ceph: `osd/OSDMap.h`, `OSDMap.cc`, release 16.2).
 //!
 //! * [`OsdMap`] and [`OsdMapIncremental`]: the data, their binary forms, and how one follows from
-//!   the other. The checksums make sure that whoever applies an increment has the very bytes of the
-//!   monitor that made it.
+//!   the other. The checksums make sure that a daemon that applies an increment has the very bytes
+//!   of the monitor that made it.
 //! * `mapping`: from object to placement group to OSDs; [`OsdMapMapping`] keeps the result for all
 //!   groups.
 //! * `dump`, `print`: `ceph osd dump` as JSON and text, and `ceph osd tree`.
