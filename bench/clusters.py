@@ -270,6 +270,7 @@ osd_snap_trim_sleep_hdd = 0
 
 class Siphon(Cluster):
     name = "siphon"
+    binary = BINARY
 
     def start(self):
         self.port = free_port()
@@ -287,7 +288,7 @@ class Siphon(Cluster):
 
     def up(self):
         log = open(self.dir.parent / f"{self.dir.name}.log", "ab")
-        p = subprocess.Popen([str(BINARY), "up", "--data-dir", str(self.dir), "--osds", str(self.osds), "--bind", f"127.0.0.1:{self.port}", "--osd-size", f"{self.osd_gb}G"],
+        p = subprocess.Popen([str(self.binary), "up", "--data-dir", str(self.dir), "--osds", str(self.osds), "--bind", f"127.0.0.1:{self.port}", "--osd-size", f"{self.osd_gb}G"],
                              stdout=subprocess.PIPE, stderr=log, text=True, env=ENV)
         self.processes = [p]
         for line in p.stdout:

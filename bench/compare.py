@@ -36,7 +36,8 @@ class Results:
             for cluster, r in m.items():
                 print(f"| {name} | {cluster} | " + " | ".join(cell(r[k]) for k in columns) + " |")
             if len(m) == 2:
-                print(ratios(name, direction, m["ceph"], m["siphon"]))
+                other = next(cluster for cluster in m if cluster != "siphon")
+                print(ratios(name, direction if other == "ceph" else None, m[other], m["siphon"]))
 
 
 def ratios(name, direction, c, s):

@@ -8,6 +8,8 @@ A B A B, so that a machine that gets slower hurts both. Prints IOPS, latency, se
 
 With --rbd the same for block devices (see images.py): fio's rbd engine on images.
 
+With --against BINARY another build of Siphon takes the place of the stock cluster: what a change costs.
+
 With --ec 2+1,2+2,4+2 erasure-coded pools of these shapes beside a stock Ceph's and beside three replicas (see erasure.py).
 """
 import argparse
@@ -65,6 +67,7 @@ def main():
     a.add_argument("--ec", default="", metavar="SHAPES", help="erasure-coded pools instead, of these shapes, as 2+1,4+2; with --rbd images in them")
     a.add_argument("--count", type=int, default=16384, help="--rbd: writes after a snapshot, and to a clone")
     a.add_argument("--objects", type=int, default=2048, help="--rbd: objects of a fresh image")
+    a.add_argument("--against", metavar="BINARY", help="another build of Siphon in the place of the stock cluster")
     a.add_argument("--only", choices=["ceph", "siphon"], help="run one side alone")
     a.add_argument("--tests", default="", help="only tests whose name contains this")
     a.add_argument("--json", help="also write all figures to this file")
@@ -78,7 +81,8 @@ def main():
     base = Path(o.dir or tempfile.mkdtemp(prefix="siphon-peer.", dir="/var/tmp"))
     base.mkdir(parents=True, exist_ok=True)
     osd_gb = o.osd_size or (5 if o.rbd else 20)
-    clusters = [k(base / k.name, osd_gb=osd_gb) for k in (Stock, Siphon) if o.only in (None, k.name)]
+    other = type("Other", (Siphon,), {"name": "other", "binary": Path(o.against)}) if o.against else Stock
+    clusters = [k(base / k.name, osd_gb=osd_gb) for k in (other, Siphon) if o.only in (None, k.name)]
     need_space(base, clusters)
     try:
         for c in clusters:
