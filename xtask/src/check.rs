@@ -1,5 +1,6 @@
 //! What needs neither root nor a network, in about a minute: before each commit, and first in CI.
 
+use crate::programs::PROFILE;
 use crate::shell::{root, run};
 use crate::timing::Timing;
 use crate::{docs, results, tidy};
@@ -57,10 +58,14 @@ pub fn check(check: &Check, timing: &mut Timing) -> Result<()> {
     if check.quick {
         return Ok(());
     }
-    let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    timing.time("clippy", || run("clippy", cargo().args(clippy)))?;
+    // What the tests are built with shares procedural macros and build scripts with these two.
+    let profile = if check.tests_follow { PROFILE } else { "dev" };
+    timing.time("clippy", || {
+        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet", "--profile", profile];
+        run("clippy", cargo().args(clippy).args(["--", "-D", "warnings"]))
+    })?;
     timing.time("documentation", || {
-        let doc = ["doc", "--workspace", "--no-deps", "--quiet"];
+        let doc = ["doc", "--workspace", "--no-deps", "--quiet", "--profile", profile];
         run("documentation", cargo().args(doc).env("RUSTDOCFLAGS", "-D warnings"))
     })?;
     if check.tests_follow {
