@@ -7,9 +7,9 @@
 //!
 //! Reservations are counted by OSD (`osd_max_backfills` of each [`Side`]). A PG waits for one only
 //! while those that it has are of an earlier side, or of the same side and an OSD with a smaller
-//! number, so there is no circle. A reservation may be taken back for a higher priority: then all of
-//! them are given back and asked for anew. Objects that clients wait for need no reservation. (Ceph: `PeeringState::get_recovery_priority`,
-//! `WaitLocalRecoveryReserved` and what follows.)
+//! number, so there is no circle. A reservation may be taken back for a higher priority: then all
+//! of them are given back and asked for anew. Objects that clients wait for need no reservation.
+//! (Ceph: `PeeringState::get_recovery_priority`, `WaitLocalRecoveryReserved` and what follows.)
 
 use types::{PgShard, PgState};
 
