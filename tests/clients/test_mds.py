@@ -904,3 +904,13 @@ def test_a_quota_is_passed_by_one_object_at_most(clients, here):
     print(f"{written / limit:.2f} of the limit written")
     assert sorted(refused) == [0, 1], "both were refused"
     assert limit <= written <= limit + 2 * (4 << 20)
+
+
+def test_a_subvolume_through_a_mounted_tree(clients, mounts, here):
+    """`ceph-fuse` loses what an inode number has above 48 bits: what is below a directory must still be reached."""
+    clients[0].setxattr(here, "ceph.dir.subvolume", b"1", 0)
+    top = mounts[0] / here[1:]
+    (top / "d/e").mkdir(parents=True)
+    (top / "d/e/f").write_text("text")
+    assert (top / "d/e/f").stat().st_ino < 1 << 48
+    assert (mounts[1] / here[1:] / "d/e/f").read_text() == "text"

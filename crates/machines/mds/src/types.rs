@@ -5,6 +5,7 @@ use bytes::Bytes;
 use denc::{Decode, Encode};
 use denc_derive::Denc;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use types::Utime;
 
 /// The name of an entry in a directory.
@@ -24,7 +25,7 @@ impl Ino {
     /// How many stray directories a rank has.
     pub const STRAYS: u64 = 10;
     /// Bits of an inode number below the number of its space.
-    pub const SPACE_SHIFT: u32 = 40;
+    const SPACE_SHIFT: u32 = 40;
 
     /// A stray directory of rank 0: unlinked inodes that are in use live there.
     pub const fn stray(i: u64) -> Ino {
@@ -53,7 +54,12 @@ impl Ino {
 
     /// The space that the number is from. Spaces from [`Space::FIRST`] on belong to subvolumes.
     pub fn space(self) -> Space {
-        Space((self.0 >> Self::SPACE_SHIFT) as u16)
+        match self.0.checked_sub(Space::NEAR) {
+            Some(at) if at < Space::NEAR_SPACES << Space::NEAR_SHIFT => {
+                Space(Space::FIRST.0 + (at >> Space::NEAR_SHIFT) as u16)
+            }
+            _ => Space((self.0 >> Self::SPACE_SHIFT) as u16),
+        }
     }
 
     /// Whether no client may ask for it by number, or change what it holds.
@@ -83,6 +89,38 @@ impl Space {
     /// The space of what an owner makes that belongs to no subvolume.
     pub const fn common(rank: Rank) -> Space {
         if rank.0 == 0 { Space::COMMON } else { Space(Self::OWNERS.0 + rank.0) }
+    }
+
+    /// Where numbers of subvolumes begin that `ceph-fuse` understands, how many bits each space
+    /// has there, and how many spaces: ranges of stock's ranks from 191 on.
+    const NEAR: u64 = 0xc0 << Ino::SPACE_SHIFT;
+    const NEAR_SHIFT: u32 = 33;
+    const NEAR_SPACES: u64 = 0x40 << (Ino::SPACE_SHIFT - Self::NEAR_SHIFT);
+
+    /// The numbers of a space, in the order in which they are given out. A subvolume's first ones
+    /// have 48 bits, as long as there are some.
+    pub fn numbers(self) -> impl Iterator<Item = Range<u64>> {
+        let near = self.0.checked_sub(Space::FIRST.0).map(u64::from);
+        let near = near.filter(|n| *n < Self::NEAR_SPACES).map(|n| {
+            let start = Self::NEAR + (n << Self::NEAR_SHIFT);
+            start..start + (1 << Self::NEAR_SHIFT)
+        });
+        let start = u64::from(self.0) << Ino::SPACE_SHIFT;
+        near.into_iter().chain(std::iter::once(start..start + (1 << Ino::SPACE_SHIFT)))
+    }
+
+    /// The first number of a space.
+    pub fn first_number(self) -> u64 {
+        self.numbers().next().map_or(0, |r| r.start)
+    }
+
+    /// The number that is given out behind this one.
+    pub fn number_behind(self, number: u64) -> u64 {
+        let mut left = self.numbers().skip_while(|r| !r.contains(&number));
+        match left.next() {
+            Some(range) if number + 1 == range.end => left.next().map_or(range.end, |r| r.start),
+            _ => number + 1,
+        }
     }
 
     /// The owner of a space.
@@ -367,6 +405,50 @@ impl Decode for Dentry {
                 Ok(Dentry::Remote { ino, d_type })
             }
             found => Err(denc::DecodeError::Invalid { what: "Dentry", found: found.into() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_is_of_one_space() {
+        let last = Space::FIRST.0 + Space::NEAR_SPACES as u16;
+        let spaces = [1, 2, 0x7f, 0x81, 0xbf, 0x200, 0x201, last - 1, last, u16::MAX];
+        for space in spaces.map(Space) {
+            for range in space.numbers() {
+                for number in [range.start, range.start + 1, range.end - 1] {
+                    assert_eq!(Ino(number).space(), space, "{number:#x}");
+                }
+            }
+        }
+        assert!(Space::NEAR + (Space::NEAR_SPACES << Space::NEAR_SHIFT) <= 1 << 48);
+    }
+
+    #[test]
+    fn a_subvolume_goes_on_with_larger_numbers() {
+        let space = Space::FIRST;
+        let ranges: Vec<_> = space.numbers().collect();
+        assert_eq!(space.first_number(), ranges[0].start);
+        assert!(ranges[0].end <= 1 << 48, "ceph-fuse has no more bits");
+        assert_eq!(space.number_behind(ranges[0].start), ranges[0].start + 1);
+        assert_eq!(space.number_behind(ranges[0].end - 1), ranges[1].start);
+        assert_eq!(space.number_behind(ranges[1].start), ranges[1].start + 1);
+        assert_eq!(Space::COMMON.number_behind(1 << 40), (1 << 40) + 1);
+    }
+
+    #[test]
+    fn owners_have_numbers_of_48_bits() {
+        for rank in 0..Ino::OWNERS {
+            let space = Space::common(Rank(rank));
+            assert_eq!(space.owner(), Rank(rank));
+            assert_eq!(Ino(space.first_number()).owner(), Rank(rank));
+            assert!(space.numbers().all(|r| r.end <= 1 << 48));
+        }
+        for space in [2, 0x7f, 0x80, 0xc0, 0x200, u16::MAX] {
+            assert_eq!(Space(space).owner(), Rank(0));
         }
     }
 }

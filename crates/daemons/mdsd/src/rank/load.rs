@@ -330,12 +330,14 @@ fn next_numbers(free: &IntervalSet) -> BTreeMap<Space, u64> {
         let end = start.saturating_add(length);
         // An interval may go over several spaces.
         while start < end {
-            let space = start >> Ino::SPACE_SHIFT;
-            let limit = (space + 1) << Ino::SPACE_SHIFT;
-            if end >= limit
-                && let Ok(space) = u16::try_from(space)
-            {
-                next.insert(Space(space), start);
+            let space = Ino(start).space();
+            let limit = space.numbers().find(|r| r.contains(&start)).map_or(u64::MAX, |r| r.end);
+            if end >= limit {
+                // All of a range that comes later is free as well.
+                let known = next.entry(space).or_insert(start);
+                if !space.numbers().any(|r| r.contains(known) && r.end != limit) {
+                    *known = start;
+                }
             }
             start = limit;
         }
@@ -348,11 +350,11 @@ fn free_numbers(owner: mds::Rank, next: &BTreeMap<Space, u64>) -> IntervalSet {
     let mut free = IntervalSet::new();
     let mut next = next.clone();
     let common = Space::common(owner);
-    next.entry(common).or_insert(u64::from(common.0) << Ino::SPACE_SHIFT);
+    next.entry(common).or_insert_with(|| common.first_number());
     for (space, next) in next {
-        let end = (u64::from(space.0) + 1) << Ino::SPACE_SHIFT;
-        if next < end {
-            free.insert(next, end - next);
+        for range in space.numbers().skip_while(|r| !r.contains(&next)) {
+            let start = if range.contains(&next) { next } else { range.start };
+            free.insert(start, range.end - start);
         }
     }
     free
@@ -364,8 +366,13 @@ mod tests {
 
     #[test]
     fn numbers_return_from_the_table() {
-        let next: BTreeMap<Space, u64> =
-            [(Space(1), (1 << 40) + 5), (Space(0x200), (0x200 << 40) + 1)].into();
+        let next: BTreeMap<Space, u64> = [
+            (Space(1), (1 << 40) + 5),
+            (Space(0x200), Space(0x200).first_number() + 1),
+            // The numbers of 48 bits are used up, or were none.
+            (Space(0x201), (0x201 << 40) + 7),
+        ]
+        .into();
         assert_eq!(next_numbers(&free_numbers(mds::Rank(0), &next)), next);
         let other = next_numbers(&free_numbers(mds::Rank(1), &BTreeMap::new()));
         assert_eq!(other, [(Space(0x81), 0x81 << 40)].into());

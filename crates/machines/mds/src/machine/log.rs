@@ -166,10 +166,9 @@ impl Mds {
     /// A new inode number of a space.
     pub(crate) fn new_ino(&mut self, space: Space) -> Ino {
         let space = if space == Space::COMMON { Space::common(self.conf.rank) } else { space };
-        let first = u64::from(space.0) << Ino::SPACE_SHIFT;
-        let next = self.next_ino.entry(space).or_insert(first);
+        let next = self.next_ino.entry(space).or_insert_with(|| space.first_number());
         let ino = Ino(*next);
-        *next += 1;
+        *next = space.number_behind(*next);
         self.log.open.spaces.insert(space);
         ino
     }

@@ -64,8 +64,7 @@ impl Replay {
     /// Whether inodes have got numbers of this owner.
     pub fn gave_numbers(&self) -> bool {
         let space = Space::common(self.conf.rank);
-        let first = u64::from(space.0) << Ino::SPACE_SHIFT;
-        self.tables.next.get(&space).is_some_and(|next| *next > first)
+        self.tables.next.get(&space).is_some_and(|next| *next > space.first_number())
     }
 
     /// Puts a batch in: all of them, in order, from the first that is not trimmed.
