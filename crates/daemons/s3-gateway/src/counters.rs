@@ -11,6 +11,7 @@ pub struct Counters {
     requests: AtomicU64,
     failed: AtomicU64,
     active: AtomicU64,
+    behind: AtomicU64,
     gets: Transfers,
     puts: Transfers,
 }
@@ -59,6 +60,16 @@ impl Counters {
         Active(self)
     }
 
+    /// Lifecycle is so many seconds behind.
+    pub fn lifecycle_is_behind(&self, seconds: u64) {
+        self.behind.store(seconds, Relaxed);
+    }
+
+    /// How many seconds lifecycle is behind, when it was last looked at.
+    pub fn behind(&self) -> u64 {
+        self.behind.load(Relaxed)
+    }
+
     /// A request was refused, or could not be served.
     pub(crate) fn failed(&self) {
         self.failed.fetch_add(1, Relaxed);
@@ -80,7 +91,7 @@ impl Counters {
     }
 
     /// All counters: name, meaning, value.
-    pub fn all(&self) -> [(&'static str, &'static str, Value); 9] {
+    pub fn all(&self) -> [(&'static str, &'static str, Value); 10] {
         let number = |kind, n: &AtomicU64| Value::Number(kind, n.load(Relaxed));
         let grows = |n| number(Kind::Grows, n);
         let time = |t: &Transfers| {
@@ -96,6 +107,7 @@ impl Counters {
             ("put", "Puts", grows(&self.puts.count)),
             ("put_b", "Size of puts", grows(&self.puts.bytes)),
             ("put_initial_lat", "Put latency", time(&self.puts)),
+            ("lc_behind_seconds", "How far lifecycle is behind", number(Kind::Gauge, &self.behind)),
         ]
     }
 }
@@ -114,12 +126,14 @@ mod tests {
         c.answered(Operation::UploadPart, 0, 5, second);
         c.answered(Operation::ListBuckets, 9, 9, second);
         c.failed();
+        c.lifecycle_is_behind(90);
         let value = |c: &Counters, name| c.all().iter().find(|(n, ..)| *n == name).unwrap().2;
         assert_eq!(value(&c, "qactive"), Value::Number(Kind::Gauge, 1));
         drop(active);
         for (name, expected) in [
             ("req", Value::Number(Kind::Grows, 1)),
             ("failed_req", Value::Number(Kind::Grows, 1)),
+            ("lc_behind_seconds", Value::Number(Kind::Gauge, 90)),
             ("qactive", Value::Number(Kind::Gauge, 0)),
             ("get", Value::Number(Kind::Grows, 1)),
             ("get_b", Value::Number(Kind::Grows, 100)),

@@ -7,7 +7,7 @@ use crate::home;
 use crate::process;
 use anyhow::{Context, Result, bail};
 use auth::AuthName;
-use client::{ClusterConfig, Rados, SharedMap};
+use client::{ClusterConfig, Rados, ServiceDaemon, SharedMap};
 use conf::file::ConfFile;
 use daemon_frame::metrics;
 use daemon_frame::threads::{Daemon, Stop, Threads};
@@ -59,6 +59,8 @@ pub struct Shared {
 const USAGE_EVERY: Duration = Duration::from_secs(30);
 const GARBAGE_EVERY: Duration = Duration::from_secs(600);
 const LIFECYCLE_EVERY: Duration = Duration::from_secs(3600);
+/// How often the gateway looks how far lifecycle is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(300);
 /// Work that no request waits for. What concerns the cluster and not the thread is done by the
 /// first one.
 async fn background(layout: Rgw, shared: Shared, first: bool) {
@@ -87,18 +89,25 @@ async fn background(layout: Rgw, shared: Shared, first: bool) {
             if let Err(e) = layout.expire(day).await {
                 tracing::warn!("s3: lifecycle: {e}");
             }
+        }
+    };
+    let progress = async {
+        loop {
             match layout.admin().lifecycle_progress().await {
-                Ok(found) if found.behind() > DAY_SECONDS => {
-                    let hours = found.behind() / 3600;
-                    tracing::warn!("s3: lifecycle is {hours} hours behind");
+                Ok(found) => {
+                    shared.options.counters.lifecycle_is_behind(found.behind());
+                    if found.behind() > DAY_SECONDS {
+                        let hours = found.behind() / 3600;
+                        tracing::warn!("s3: lifecycle is {hours} hours behind");
+                    }
                 }
-                Ok(_) => {}
                 Err(e) => tracing::warn!("s3: how far lifecycle is cannot be told: {e}"),
             }
+            tokio::time::sleep(every.min(PROGRESS_EVERY)).await;
         }
     };
     if first {
-        tokio::join!(usage, garbage, lifecycle);
+        tokio::join!(usage, garbage, lifecycle, progress);
     } else {
         usage.await;
     }
@@ -126,6 +135,34 @@ fn options_of(file: &ConfFile, name: &AuthName) -> Result<(Options, Duration)> {
         },
     };
     Ok((options, usage_every))
+}
+
+/// The gateway as the manager shows it, as a daemon of the service `rgw`.
+fn service(shared: &Shared, rados: &Rados, layout: &Rgw) -> ServiceDaemon {
+    let mut metadata = daemon_frame::host::facts();
+    let scheme = if shared.options.tls.is_some() { "https" } else { "http" };
+    let name = rgw_name(&shared.name);
+    let own = [
+        ("ceph_version", types::version::LONG.to_owned()),
+        ("ceph_version_short", types::version::SHORT.to_owned()),
+        ("frontend_config#0", format!("siphon endpoint={scheme}://{}", shared.bind)),
+        ("frontend_type#0", "siphon".to_owned()),
+        ("id", name.strip_prefix("rgw.").unwrap_or(&name).to_owned()),
+        ("pid", std::process::id().to_string()),
+    ];
+    metadata.extend(own.map(|(name, value)| (name.to_owned(), value)));
+    metadata.extend(layout.zone_facts());
+    let counters = shared.options.counters.clone();
+    let status = move || {
+        let behind = counters.behind().to_string();
+        BTreeMap::from([("lifecycle_behind_seconds".to_owned(), behind)])
+    };
+    ServiceDaemon {
+        service: "rgw".to_owned(),
+        daemon: rados.mon().global_id().to_string(),
+        metadata,
+        status: Box::new(status),
+    }
 }
 
 /// A thread of the gateway. `key` is one that the first user must have.
@@ -161,6 +198,9 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
                 }
                 None => None,
             };
+            if first {
+                rados.objecter().register_service(service(&shared, &rados, &layout));
+            }
             let fsid = rados.mon().fsid().map(|id| id.to_string()).unwrap_or_default();
             let admin = Box::new(AdminApi::new(&layout, fsid));
             let gateway = Gateway::with_admin(layout.clone(), shared.options, Some(admin));
@@ -173,6 +213,7 @@ fn daemon(shared: Shared, first: bool, key: Option<AccessKey>) -> Daemon {
             if let Err(e) = layout.write_usage().await {
                 tracing::warn!("s3: the usage log: {e}");
             }
+            rados.objecter().leave_service().await;
             rados.shutdown();
             Ok(())
         })

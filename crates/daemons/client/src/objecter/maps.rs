@@ -104,6 +104,7 @@ impl Inner {
             self.close(Peer::Mgr);
         }
         self.send_commands(Peer::Mgr);
+        self.tell_service();
         self.changed.notify_waiters();
     }
 }

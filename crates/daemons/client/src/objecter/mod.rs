@@ -8,7 +8,7 @@
 //! * `sessions`: connections with OSDs, the manager and metadata servers; `backoffs`: what OSDs do
 //!   not want yet.
 //! * `linger`: watches, which outlive sessions, and notifications.
-//! * `commands`: `ceph tell`.
+//! * `commands`: `ceph tell`; `service`: daemons that the manager shows.
 
 mod backoffs;
 mod blocked;
@@ -22,19 +22,22 @@ mod options;
 mod peer;
 mod pending;
 mod request;
+mod service;
 mod sessions;
 
 pub use budget::Limits;
 pub use linger::{Handler, Notification, NotifyOutcome, Watch, WatchEvent};
 pub use options::Options;
 pub use request::{InFlight, OpOutcome, Request, requests_json};
+pub use service::ServiceDaemon;
 
 use crate::error::{ClientError, Result};
 use crate::mon::{MonClient, MonEvents};
 use crate::shared_map::{Member, SharedMap};
 use budget::Budget;
 use messages::{
-    CommandReply, MgrCommandReply, OsdBackoff, OsdMapMsg, OsdOpReply, Payload, WatchNotify,
+    CommandReply, MgrClose, MgrCommandReply, MgrConfigure, OsdBackoff, OsdMapMsg, OsdOpReply,
+    Payload, WatchNotify,
 };
 use msgr::{Connection, Dispatcher, Message, ReceiveGuard};
 use peer::{FsState, MgrState, Peer, Session};
@@ -61,6 +64,9 @@ struct Inner {
     options: Options,
     budget: Budget,
     mgr: RefCell<MgrState>,
+    service: RefCell<Option<service::Registered>>,
+    /// The manager has let the daemon go.
+    left: Cell<bool>,
     fs: RefCell<FsState>,
     ops: RefCell<BTreeMap<u64, Pending>>,
     commands: RefCell<BTreeMap<u64, PendingCommand>>,
@@ -124,6 +130,8 @@ impl Objecter {
             budget: Budget::new(options.limits),
             options,
             mgr: RefCell::default(),
+            service: RefCell::default(),
+            left: Cell::new(false),
             fs: RefCell::default(),
             ops: RefCell::default(),
             commands: RefCell::default(),
@@ -242,6 +250,14 @@ impl Inner {
                 .map(|r| self.finish_command(message.tid, r.result, r.status, r.output)),
             MgrCommandReply::TYPE => MgrCommandReply::decode(&message)
                 .map(|r| self.finish_command(message.tid, r.result, r.status, r.output)),
+            MgrConfigure::TYPE => {
+                self.registered();
+                Ok(())
+            }
+            MgrClose::TYPE => {
+                self.service_left();
+                Ok(())
+            }
             WatchNotify::TYPE => WatchNotify::decode(&message).map(|event| self.notified(event)),
             _ => Ok(()),
         };

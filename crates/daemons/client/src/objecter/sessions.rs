@@ -61,6 +61,7 @@ impl Inner {
 
     pub(super) fn connected(&self, conn: &Connection) {
         self.with_session(conn, |session| session.pause = RECONNECT_FIRST);
+        self.register_at(conn);
     }
 
     pub(super) fn close(&self, peer: Peer) {

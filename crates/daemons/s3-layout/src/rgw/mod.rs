@@ -65,6 +65,7 @@ use s3::condition::Conditions;
 use s3::range::Span;
 use s3::xml::multi::CompletePart;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// RGW's layout. Cheap to clone; lives on one thread, within a `LocalSet`.
@@ -110,6 +111,17 @@ impl Rgw {
         });
         tokio::task::spawn_local(Inner::keep_cache(Rc::downgrade(&inner)));
         Ok(Rgw(inner))
+    }
+
+    /// The zone, as gateways name it to the manager.
+    pub fn zone_facts(&self) -> BTreeMap<String, String> {
+        let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        BTreeMap::from([
+            fact("zone_id", &self.0.zone.meta.id),
+            fact("zone_name", &self.0.zone.meta.name),
+            fact("zonegroup_id", &self.0.group.meta.id),
+            fact("zonegroup_name", &self.0.group.meta.name),
+        ])
     }
 
     /// Removes garbage that has waited long enough; with `all`, all garbage. Settles changes before
