@@ -148,6 +148,7 @@ fn setattr_in(args: &messages::SetAttr) -> SetAttr {
         atime: has(Bits::ATIME).then_some(args.atime),
         btime: has(Bits::BTIME).then_some(args.btime),
         size: has(Bits::SIZE).then_some(args.size),
+        kill_sguid: has(Bits::KILL_SGUID),
     }
 }
 

@@ -7,7 +7,7 @@ use mds::{
     SetAttr, Space, Tables, XattrMode, caps,
 };
 use mds_sim::bench::Bench;
-use types::Errno;
+use types::{Errno, Utime};
 
 const SECOND: u64 = 1_000_000_000;
 const NONE: (Ino, &str) = (Ino(0), "");
@@ -315,6 +315,28 @@ fn a_layout_is_of_a_data_pool_and_of_empty_files() {
     let late = set("ceph.file.layout.object_size", "65536");
     assert_eq!(b.ask(ino, "", late).result, -Errno::ENOTEMPTY.0);
     assert_eq!(b.ask(ino, "", set("ceph.no.such", "1")).result, -Errno::EINVAL.0);
+}
+
+#[test]
+fn a_program_that_changes_hands_or_content_loses_its_rights() {
+    let mut b = Bench::new(Bench::conf());
+    let ino = b.ask(Ino::ROOT, "f", create()).target.unwrap().inode.ino;
+    let no = SetAttr::default;
+    for (before, set, after) in [
+        (0o6755, SetAttr { size: Some(1), kill_sguid: true, ..no() }, 0o755),
+        (0o6755, SetAttr { kill_sguid: true, ..no() }, 0o755),
+        (0o4711, SetAttr { uid: Some(7), ..no() }, 0o711),
+        (0o2755, SetAttr { gid: Some(7), ..no() }, 0o755),
+        // A file without execute bits, and a mode in the request, stay.
+        (0o6644, SetAttr { kill_sguid: true, ..no() }, 0o6644),
+        (0o755, SetAttr { mode: Some(0o4755), uid: Some(8), ..no() }, 0o4755),
+        (0o4755, SetAttr { mtime: Some(Utime::new(9, 0)), ..no() }, 0o4755),
+    ] {
+        let mode = SetAttr { mode: Some(before), ..no() };
+        assert_eq!(b.ask(ino, "", Op::Setattr(mode)).result, 0);
+        let told = b.ask(ino, "", Op::Setattr(set.clone())).target.unwrap();
+        assert_eq!(told.inode.mode & 0o7777, after, "{before:o} {set:?}");
+    }
 }
 
 #[test]

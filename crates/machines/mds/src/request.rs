@@ -92,6 +92,9 @@ pub struct SetAttr {
     pub btime: Option<Utime>,
     /// Bytes.
     pub size: Option<u64>,
+    /// The data changes: a program loses its set-user and set-group bits
+    /// (Ceph: `CEPH_SETATTR_KILL_SGUID`).
+    pub kill_sguid: bool,
 }
 
 /// A layout as a request gives it: 0 or -1 for what stays as it is.

@@ -275,6 +275,10 @@ pub mod mode {
     pub const SYMLINK: u32 = 0o120000;
     /// The bit that hands a directory's group down.
     pub const SETGID: u32 = 0o2000;
+    /// The bits with which a program runs as its owner and its group.
+    pub const SETUID_SETGID: u32 = 0o6000;
+    /// The bits that let owner, group and others run a file.
+    pub const EXECUTE: u32 = 0o111;
 }
 
 /// An inode, with all that the server reads or changes of it.

@@ -44,7 +44,8 @@ impl Mds {
                 return fail(Errno::EFBIG);
             }
         }
-        if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.btime.is_some() {
+        let owner = set.uid.is_some() || set.gid.is_some();
+        if set.mode.is_some() || owner || set.kill_sguid || set.btime.is_some() {
             self.writes(client, ino, Group::Auth);
         }
         if set.size.is_some() || set.mtime.is_some() || set.atime.is_some() {
@@ -65,6 +66,9 @@ impl Mds {
         let inode = &mut node.inode;
         if let Some(m) = set.mode {
             inode.mode = inode.mode & mode::TYPE | m & !mode::TYPE;
+        } else if (owner || set.kill_sguid) && inode.is_file() && inode.mode & mode::EXECUTE != 0 {
+            // A program with another owner, or other content, has the rights of its caller alone.
+            inode.mode &= !mode::SETUID_SETGID;
         }
         if let Some(uid) = set.uid {
             inode.uid = uid;
