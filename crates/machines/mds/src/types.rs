@@ -428,7 +428,7 @@ mod tests {
                 }
             }
         }
-        assert!(Space::NEAR + (Space::NEAR_SPACES << Space::NEAR_SHIFT) <= 1 << 48);
+        const { assert!(Space::NEAR + (Space::NEAR_SPACES << Space::NEAR_SHIFT) <= 1 << 48) };
     }
 
     #[test]
