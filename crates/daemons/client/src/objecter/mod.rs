@@ -8,7 +8,7 @@
 //! * `sessions`: connections with OSDs, the manager and metadata servers; `backoffs`: what OSDs do
 //!   not want yet.
 //! * `linger`: watches, which outlive sessions, and notifications.
-//! * `commands`: `ceph tell`; `service`: daemons that the manager shows.
+//! * `commands`: `ceph tell`; `service`, `registration`: daemons that the manager shows.
 
 mod backoffs;
 mod blocked;
@@ -21,6 +21,7 @@ mod ops;
 mod options;
 mod peer;
 mod pending;
+mod registration;
 mod request;
 mod service;
 mod sessions;
@@ -28,8 +29,8 @@ mod sessions;
 pub use budget::Limits;
 pub use linger::{Handler, Notification, NotifyOutcome, Watch, WatchEvent};
 pub use options::Options;
+pub use registration::ServiceDaemon;
 pub use request::{InFlight, OpOutcome, Request, requests_json};
-pub use service::ServiceDaemon;
 
 use crate::error::{ClientError, Result};
 use crate::mon::{MonClient, MonEvents};
@@ -64,7 +65,7 @@ struct Inner {
     options: Options,
     budget: Budget,
     mgr: RefCell<MgrState>,
-    service: RefCell<Option<service::Registered>>,
+    service: RefCell<Option<registration::Registered>>,
     /// The manager has let the daemon go.
     left: Cell<bool>,
     fs: RefCell<FsState>,

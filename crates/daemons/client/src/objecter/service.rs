@@ -2,10 +2,10 @@
 //! `rados_service_register`).
 
 use super::peer::{Peer, encode_features, peer_of};
+use super::registration::{Registered, ServiceDaemon};
 use super::{Inner, Objecter};
 use messages::{MgrClose, MgrOpen, MgrReport, Payload};
 use msgr::Connection;
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -13,25 +13,6 @@ use std::time::Duration;
 const REPORTS_EVERY: Duration = Duration::from_secs(5);
 /// How long a daemon waits for the answer to its leave.
 const LEAVE: Duration = Duration::from_secs(1);
-
-/// What a daemon says of itself.
-pub struct ServiceDaemon {
-    /// The service.
-    pub service: String,
-    /// The daemon's name in it.
-    pub daemon: String,
-    /// Its description.
-    pub metadata: BTreeMap<String, String>,
-    /// Its status at the moment.
-    pub status: Box<dyn Fn() -> BTreeMap<String, String>>,
-}
-
-/// A registration.
-pub(super) struct Registered {
-    daemon: ServiceDaemon,
-    /// The manager has answered to it.
-    pub(super) known: bool,
-}
 
 impl Objecter {
     /// Registers with the manager as a daemon of a service, and with each manager that takes over.
