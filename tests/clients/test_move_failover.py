@@ -105,7 +105,7 @@ def test_every_kind_of_step(procs, what):
         cl.whole("d")
         if args[0] == "drain":
             assert cl.on(3) == 0
-            # Its undo is lost at a step, too, and begun once more by the job that follows.
+            # The same daemon is lost while the job is undone; then it is done again, for the job that follows.
             cl.move("undo", str(job))
             eventually(lambda: cl.job(job)["state"] in ("undoing", "undone"), what="the undo to begin")
             lose(procs, cl, what)

@@ -3,11 +3,24 @@
 
 use crate::disk::Disk;
 use mds::{
-    Action, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds, Name, Op,
-    Release, Reply, Request, SessionEvent,
+    Action, CapsMessage, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds,
+    Name, Op, Release, Reply, Request, SessionEvent,
 };
 use std::collections::BTreeMap;
 use types::{Errno, Utime};
+
+/// The answer of a client that gives capabilities back as soon as it is asked.
+pub(crate) fn given_back(message: &CapsMessage) -> CapsUpdate {
+    CapsUpdate {
+        ino: message.inode.ino,
+        cap_id: message.cap_id,
+        seq: message.seq,
+        issue_seq: message.seq,
+        caps: message.caps,
+        wanted: message.wanted,
+        ..CapsUpdate::default()
+    }
+}
 
 /// A server and its disk.
 #[derive(Debug)]
@@ -87,15 +100,7 @@ impl Bench {
             Action::Append(batch, _) => Some(Event::Appended(batch)),
             Action::Blocklist { token, .. } => Some(Event::Done(token)),
             Action::Caps(client, ref message) if message.op == CapsOp::Revoke => {
-                let update = CapsUpdate {
-                    ino: message.inode.ino,
-                    cap_id: message.cap_id,
-                    seq: message.seq,
-                    issue_seq: message.seq,
-                    caps: message.caps,
-                    wanted: message.wanted,
-                    ..CapsUpdate::default()
-                };
+                let update = given_back(message);
                 self.told.push((self.now, client, action));
                 Some(Event::Caps(client, update))
             }

@@ -4,8 +4,8 @@
 
 use crate::disk::Disk;
 use mds::{
-    Action, CapsOp, CapsUpdate, ClientId, Event, FilePath, Ino, LayoutHints, Mds, Name, Op, Rank,
-    Request, SessionEvent,
+    Action, CapsOp, ClientId, Event, FilePath, Ino, LayoutHints, Mds, Name, Op, Rank, Request,
+    SessionEvent,
 };
 use std::collections::{BTreeMap, VecDeque};
 use types::Utime;
@@ -147,15 +147,7 @@ impl World {
                 }
                 Action::WakeAt(at) => self.send(at.max(now + 1), rank, Event::Wake),
                 Action::Caps(client, message) if message.op == CapsOp::Revoke => {
-                    let update = CapsUpdate {
-                        ino: message.inode.ino,
-                        cap_id: message.cap_id,
-                        seq: message.seq,
-                        issue_seq: message.seq,
-                        caps: message.caps,
-                        wanted: message.wanted,
-                        ..CapsUpdate::default()
-                    };
+                    let update = crate::bench::given_back(&message);
                     self.send(now + 2 * MESSAGE, rank, Event::Caps(client, update));
                 }
                 Action::Reply(client, reply) => {

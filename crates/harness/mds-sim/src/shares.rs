@@ -5,8 +5,8 @@
 use crate::bench::Bench;
 use crate::disk::Disk;
 use mds::{
-    Action, CapsOp, CapsUpdate, ClientId, Event, FilePath, Ino, LayoutHints, Mds, Name, Op,
-    Request, SessionEvent, XattrMode,
+    Action, CapsOp, ClientId, Event, FilePath, Ino, LayoutHints, Mds, Name, Op, Request,
+    SessionEvent, XattrMode,
 };
 use std::collections::{BTreeMap, VecDeque};
 use types::Utime;
@@ -166,15 +166,7 @@ impl World {
                 Action::Append(batch, _) => self.send(now + log, Event::Appended(batch)),
                 Action::WakeAt(at) => self.send(at.max(now), Event::Wake),
                 Action::Caps(client, message) if message.op == CapsOp::Revoke => {
-                    let update = CapsUpdate {
-                        ino: message.inode.ino,
-                        cap_id: message.cap_id,
-                        seq: message.seq,
-                        issue_seq: message.seq,
-                        caps: message.caps,
-                        wanted: message.wanted,
-                        ..CapsUpdate::default()
-                    };
+                    let update = crate::bench::given_back(&message);
                     self.send(now + TURN, Event::Caps(client, update));
                 }
                 Action::Reply(client, reply) => {

@@ -59,8 +59,8 @@ impl Rank {
         match word {
             Word::Owner(message) => self.event(Event::Peer(from, Box::new(message))),
             Word::Onward(client, tid, path) => {
-                let expects = self.onward.borrow_mut().expect((client, tid), path, Instant::now());
-                if let Some(server) = self.server().filter(|_| expects) {
+                let awaited = self.onward.borrow_mut().awaits((client, tid), path, Instant::now());
+                if let Some(server) = self.server().filter(|_| awaited) {
                     server.tell_rank(from, &Word::Expected(client, tid));
                 }
             }

@@ -35,7 +35,7 @@ impl Onward {
     }
 
     /// Whether a request is expected from now on.
-    pub fn expect(&mut self, key: Key, path: FilePath, now: Instant) -> bool {
+    pub fn awaits(&mut self, key: Key, path: FilePath, now: Instant) -> bool {
         if self.expected.len() >= EXPECTED_MAX {
             self.expected.retain(|_, (_, since)| now.duration_since(*since) < EXPECTED_FOR);
         }
@@ -79,14 +79,14 @@ mod tests {
     async fn what_is_expected_is_bounded_and_taken_once() {
         let (mut onward, now) = (Onward::default(), Instant::now());
         for tid in 0..EXPECTED_MAX as u64 {
-            assert!(onward.expect((1, tid), path(tid), now));
+            assert!(onward.awaits((1, tid), path(tid), now));
         }
-        assert!(!onward.expect((1, u64::MAX), path(1), now), "there is no room");
-        assert!(onward.expect((1, 7), path(8), now), "it is known");
+        assert!(!onward.awaits((1, u64::MAX), path(1), now), "there is no room");
+        assert!(onward.awaits((1, 7), path(8), now), "it is known");
         assert_eq!(onward.arrived((1, 7)), Some(path(8)));
         assert_eq!(onward.arrived((1, 7)), None);
-        assert!(onward.expect((2, 1), path(1), now));
-        assert!(onward.expect((2, 2), path(2), now + EXPECTED_FOR), "the old ones are forgotten");
+        assert!(onward.awaits((2, 1), path(1), now));
+        assert!(onward.awaits((2, 2), path(2), now + EXPECTED_FOR), "the old ones are forgotten");
         assert_eq!(onward.expected.len(), 1);
         onward.forget(2);
         assert!(onward.expected.is_empty());
