@@ -3,6 +3,7 @@ scrub of each finds nothing wrong with what the other has written.
 
 SIPHON_TEST_LONG makes the trees large.
 """
+import errno
 import os
 import random
 import re
@@ -85,7 +86,7 @@ class Exchange:
 
         eventually(alone, what=lambda: f"{name} alone: {self.servers[kind].states()}")
 
-    def hand_over(self, kind):
+    def hand_over(self, kind, wait=True):
         if self.kind == "stock":
             # What one flush brings to its place changes counts above it, which are in the journal then.
             def empty():
@@ -102,7 +103,8 @@ class Exchange:
         self.start(kind)
         self.only(kind)
         self.cl.run("ceph", "fs", "set", self.name, "joinable", "true")
-        self.wait()
+        if wait:
+            self.wait()
 
     def scrub(self):
         for path in ("/",) if self.kind == "siphon" else ("/", "~mdsdir"):
@@ -117,6 +119,12 @@ class Exchange:
         fs = cephfs.LibCephFS(conffile=str(self.cl.conf))
         fs.mount(filesystem_name=self.name.encode())
         return fs
+
+    def left(self, fs):
+        """The client goes, and the server knows that."""
+        fs.unmount()
+        fs.shutdown()
+        eventually(lambda: self.mds("session", "ls") == [], what=lambda: f"no sessions: {self.mds('session', 'ls')}")
 
     def stop(self):
         self.cl.run("ceph", "fs", "fail", self.name, check=False)
@@ -289,5 +297,66 @@ def test_a_journal_with_changes_is_refused(cl, tmp_path):
         assert read(fs, "/kept") == b"kept"
         fs.unmount()
         fs.shutdown()
+    finally:
+        e.stop()
+
+
+def test_a_log_that_another_server_has_overtaken_is_refused(cl, tmp_path):
+    """A log with changes keeps stock servers away. Where an operator has given it up, it does not come back over what
+    a stock server wrote since."""
+    e = Exchange(cl, "over", tmp_path)
+    dump = lambda: cl.ceph_json("fs", "get", e.name)["mdsmap"]
+    compat = lambda *args: cl.run("ceph", "fs", "compat", e.name, "rm_incompat", "62", *args, check=False)
+    said = lambda text: text in cl.run("ceph", "log", "last", "100").stdout.decode()
+    try:
+        e.make("siphon")
+        fs = e.mounted()
+        write(fs, "/kept", b"kept")
+        fs.sync_fs()
+        e.mds("flush", "journal")
+        assert dump()["compat"]["compat"]["feature_62"].endswith(": 0"), "nothing is in the log of rank 0"
+        write(fs, "/lost", b"lost")
+        fs.sync_fs()
+        assert dump()["compat"]["compat"] == {}, "there is something again"
+        e.left(fs)
+        e.servers["siphon"].kill(f"{e.name}-siphon")
+        cl.run("ceph", "fs", "fail", e.name)
+        refused = compat()
+        assert refused.returncode == errno.EPERM and b"rank 0 of over" in refused.stderr, refused.stderr
+
+        # The operator gives it up.
+        assert compat("--yes-i-really-mean-it").returncode == 0
+        e.start("stock")
+        e.only("stock")
+        cl.run("ceph", "fs", "set", e.name, "joinable", "true")
+        e.wait()
+        fs = e.mounted()
+        assert read(fs, "/kept") == b"kept"
+        with pytest.raises(cephfs.ObjectNotFound):
+            fs.stat("/lost")
+        write(fs, "/theirs", b"theirs")
+        e.left(fs)
+        e.hand_over("siphon", wait=False)
+        eventually(lambda: dump()["damaged"] == [0], what=lambda: f"a damaged rank: {dump()}")
+        eventually(lambda: said("another server has had the rank since"), what="the reason in the cluster's log")
+        e.servers["siphon"].kill(f"{e.name}-siphon")
+        assert compat().returncode == errno.EPERM, "there is something in the log"
+
+        # The way out that it tells.
+        pool = f"{e.name}.meta"
+        objects = cl.run("rados", "-p", pool, "ls").stdout.decode().split()
+        log = [o for o in objects if o == "mds0_siphon" or o.startswith("mds0_siphon_log.")]
+        assert len(log) > 1
+        cl.run("rados", "-p", pool, "rm", *log)
+        e.start("siphon")
+        e.only("siphon")
+        cl.run("ceph", "mds", "repaired", f"{e.name}:0")
+        e.wait()
+        fs = e.mounted()
+        assert (read(fs, "/kept"), read(fs, "/theirs")) == (b"kept", b"theirs")
+        with pytest.raises(cephfs.ObjectNotFound):
+            fs.stat("/lost")
+        e.scrub()
+        e.left(fs)
     finally:
         e.stop()

@@ -247,9 +247,12 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             json!({"tenants": each.collect::<Vec<_>>(), "window": window})
         }
         "flush journal" => {
-            if !rank()?.flush().await {
+            let rank = rank()?;
+            if !rank.flush().await {
                 return Err(Refusal::new(Errno::EAGAIN, "the rank is not loaded, or goes"));
             }
+            // A rank of which the clients go on is flushed all the same.
+            let _ = rank.empty_log(false).await;
             json!({"message": "", "return_code": 0})
         }
         "damage ls" => rank()?.damage.borrow().to_json(),

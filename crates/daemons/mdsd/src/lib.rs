@@ -15,10 +15,12 @@
 #![forbid(unsafe_code)]
 
 mod at_rest;
+mod claim;
 pub mod commands;
 mod convert;
 mod follow;
 mod log;
+mod mark;
 mod peers;
 mod rank;
 mod rights;

@@ -3,12 +3,15 @@
 //! * [`Log`]: of the server that has the rank.
 //! * [`Tail`]: what was read of it, by a successor at once or by one that follows bit by bit.
 
+use crate::mark::JournalMark;
 use crate::store::{Result, Store, absent, damaged};
 use bytes::Bytes;
 use client::Operation;
 use denc::{Decode, Encode, Features};
 use mds::{Batch, Token};
 use std::collections::BTreeMap;
+use tokio::sync::oneshot;
+use types::Utime;
 
 /// An entry of the log as it stands in an object: mark, length, batch, content.
 const LOG_MARK: u32 = 0x5147_4c53;
@@ -19,7 +22,7 @@ const LOG_OBJECT_BYTES: u64 = 4 << 20;
 
 /// What is known of the log without reading it.
 #[derive(denc_derive::Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct LogHead {
     /// The first object that may have entries.
     pub first: u64,
@@ -32,6 +35,10 @@ pub struct LogHead {
     /// Promises to subvolumes, by the number of their space.
     #[denc(since = 2)]
     pub promises: BTreeMap<u16, mds::Promise>,
+    /// Times of the only entry of the journal in Ceph's form: one of these, as long as no other
+    /// server has had the rank since. Nothing in heads that do not know it.
+    #[denc(since = 3)]
+    pub journal: Vec<Utime>,
 }
 
 /// Work on the log, in order.
@@ -43,6 +50,9 @@ pub enum LogWork {
     Trim(Batch),
     /// Makes what is in no directory durable.
     Tables(Token, Box<mds::Tables>),
+    /// Says to the monitors that the log is empty, if it is. The answer says whether it is; with
+    /// `end`, nothing is appended any more then.
+    Claim { end: bool, empty: oneshot::Sender<bool> },
 }
 
 /// The log: objects one behind the other, each with entries one behind the other.
@@ -55,6 +65,8 @@ pub struct Log {
     full: BTreeMap<u64, u64>,
     last: u64,
     pub head: LogHead,
+    /// What [`LogHead::journal`] is from.
+    pub mark: JournalMark,
 }
 
 fn head_object(rank: u32) -> String {
@@ -76,7 +88,9 @@ impl Log {
             entries.extend(piece.entries);
             full.insert(number, last);
         }
-        (Log { store: tail.store, object, offset: 0, full, last, head: tail.head }, entries)
+        let (store, head) = (tail.store, tail.head);
+        let mark = JournalMark::of(&head.journal);
+        (Log { store, object, offset: 0, full, last, head, mark }, entries)
     }
 
     /// The last batch that is in the log or was.
@@ -84,10 +98,17 @@ impl Log {
         Batch(self.last)
     }
 
-    /// Begins anew: there are no entries.
-    pub async fn reset(&mut self) -> Result<()> {
+    /// Whether there is nothing in it that is needed.
+    pub fn is_empty(&self) -> bool {
+        self.last <= self.head.trimmed
+    }
+
+    /// Begins anew: there are no entries. The journal is going to be written.
+    pub async fn reset(&mut self, now: Utime) -> Result<()> {
         let old = std::mem::take(&mut self.full);
         self.head = LogHead { first: self.object, ..LogHead::default() };
+        self.mark = JournalMark::default();
+        self.mark.begin(now);
         self.last = 0;
         self.write_head().await?;
         for number in old.into_keys() {
@@ -137,7 +158,8 @@ impl Log {
     }
 
     /// Makes the head durable.
-    pub async fn write_head(&self) -> Result<()> {
+    pub async fn write_head(&mut self) -> Result<()> {
+        self.head.journal = self.mark.times().to_vec();
         self.store.put(head_object(self.store.rank), self.head.to_bytes(Features::ALL)).await
     }
 }

@@ -39,6 +39,8 @@ const QUOTA_EVERY: Duration = Duration::from_millis(250);
 const REQUESTS_AT_ONCE: usize = 4;
 /// Messages that wait until the rank is loaded, at most. Each connection is bounded besides.
 const WAITING_MAX: usize = 10_000;
+/// So often everything is flushed until the log is empty.
+const EMPTY_TRIES: u32 = 3;
 
 /// A message that came before the rank was loaded.
 struct Waiting(Rc<Connection>, Message, ReceiveGuard);
@@ -268,6 +270,27 @@ impl Rank {
             self.event(Event::Flush);
         }
         wait.await.is_ok()
+    }
+
+    /// Has everything written to its place at rest, until nothing is in the log, and the monitors
+    /// know that: they let a stock server have the rank then. False if clients change more
+    /// meanwhile, or the rank goes. With `end`, the log gets nothing more.
+    pub async fn empty_log(&self, end: bool) -> bool {
+        for _ in 0..EMPTY_TRIES {
+            if !self.flush().await {
+                return false;
+            }
+            let (empty, is) = oneshot::channel();
+            self.log_work(LogWork::Claim { end, empty });
+            if !is.await.unwrap_or(false) {
+                continue;
+            }
+            let Some(server) = self.server() else { return false };
+            if end || server.log_is_known_empty().await {
+                return true;
+            }
+        }
+        false
     }
 
     fn flushed(&self) {

@@ -1,5 +1,6 @@
 //! The server's session with the monitors: beacons out, maps in.
 
+use crate::claim::LogClaim;
 use crate::commands;
 use crate::follow::Follower;
 use crate::peers::{Peers, Word};
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FLUSH_WITHIN: Duration = Duration::from_secs(10);
 /// Messages of one client that are not answered, in bytes: the server reads no further then.
 const UNANSWERED_BYTES: usize = 16 << 20;
+/// What a rank that stops does not come to the end of is tried again after this pause.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Why a metadata server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +60,8 @@ pub(crate) struct Inner {
     progress: Cell<Progress>,
     /// What it asks for.
     want: Cell<MdsState>,
+    /// What it says of its log.
+    log: Cell<LogClaim>,
     beacons: Cell<u64>,
     /// Beacons without an answer: number, and when they were sent.
     unanswered: RefCell<BTreeMap<u64, Instant>>,
@@ -170,6 +175,7 @@ impl Server {
             state: Cell::new(None),
             progress: Cell::new(Progress::Loading),
             want: Cell::new(MdsState::BOOT),
+            log: Cell::default(),
             beacons: Cell::new(0),
             unanswered: RefCell::default(),
             answered: Cell::new(Instant::now()),
@@ -232,7 +238,7 @@ impl Service for Server {
     /// Brings what is changed to its place at rest, and leaves the map.
     async fn shutdown(&self) {
         if let Some(rank) = self.inner.rank()
-            && !tokio::time::timeout(FLUSH_WITHIN, rank.flush()).await.unwrap_or(false)
+            && !tokio::time::timeout(FLUSH_WITHIN, rank.empty_log(false)).await.unwrap_or(false)
         {
             tracing::warn!(
                 "mds.{}: the log is left as it is: only this server's successors can read it",
@@ -387,8 +393,57 @@ impl Inner {
             metadata,
             features: types::features::SUPPORTED.0,
             fs: self.frame.conf.borrow().str("mds_join_fs"),
+            log: self.change_claim(|claim| claim.in_beacon(seq)).to_owned(),
             ..MdsBeacon::default()
         });
+    }
+
+    fn change_claim<T>(&self, f: impl FnOnce(&mut LogClaim) -> T) -> T {
+        let mut claim = self.log.get();
+        let result = f(&mut claim);
+        if self.log.replace(claim) != claim {
+            self.changed.notify_waiters();
+        }
+        result
+    }
+
+    /// There is nothing in the log.
+    pub fn say_log_is_empty(&self) {
+        self.change_claim(LogClaim::say_empty);
+        self.urgent.notify_one();
+    }
+
+    /// Waits until the monitors know that there may be something in the log. False if the server
+    /// has ended.
+    pub async fn may_use_log(&self) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            if self.ended.borrow().is_some() {
+                return false;
+            }
+            let before = self.log.get();
+            if self.change_claim(LogClaim::use_log) {
+                return true;
+            }
+            if self.log.get() != before {
+                self.urgent.notify_one();
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the monitors know that nothing is in the log. False if something is again, or
+    /// the server has ended.
+    pub async fn log_is_known_empty(&self) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            match self.log.get() {
+                LogClaim::Known => return true,
+                LogClaim::Saying if self.ended.borrow().is_none() => {}
+                _ => return false,
+            }
+            changed.await;
+        }
     }
 
     fn beacon_answered(&self, seq: u64) {
@@ -453,6 +508,8 @@ impl Inner {
                 }
             }
         }
+        let empty = types::fsmap::empty_logs(&map.compat).contains(&info.rank);
+        self.change_claim(|claim| claim.heard(empty, info.state_seq));
         if info.state == MdsState::STOPPING && before != Some(MdsState::STOPPING) {
             let inner = self.clone();
             tokio::task::spawn_local(async move { inner.stop_rank().await });
@@ -465,8 +522,12 @@ impl Inner {
     async fn stop_rank(&self) {
         let Some(rank) = self.rank() else { return };
         rank.end_sessions();
-        if rank.flush().await {
-            self.set_progress(Progress::Stopped);
+        while self.ended.borrow().is_none() {
+            if rank.empty_log(true).await {
+                return self.set_progress(Progress::Stopped);
+            }
+            tokio::time::sleep(RETRY).await;
+            rank.end_sessions();
         }
     }
 

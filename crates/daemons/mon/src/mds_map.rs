@@ -9,7 +9,7 @@ use conf::Config;
 use messages::MdsBeacon;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use types::fsmap::{Filesystem, FsMap, MdsInfo, MdsState, Rank, flag, has_own_log};
+use types::fsmap::{Filesystem, FsMap, MdsInfo, MdsState, Rank, flag, has_own_log, set_empty_log};
 use types::log::LogPriority;
 use types::{AddrType, EntityAddr, EntityAddrVec, Epoch};
 
@@ -230,6 +230,8 @@ impl<'a> Edit<'a> {
         {
             fs.map.compat.merge(&compat);
         }
+        // The daemon writes to its log without a word, until it says that there is nothing in it.
+        set_empty_log(&mut fs.map.compat, rank, false);
         self.map.mds_roles.insert(gid, id);
     }
 
@@ -427,11 +429,25 @@ pub fn beacon(
         return (Reply::None, Vec::new());
     }
     let join = map.by_name(&b.fs).filter(|_| !b.fs.is_empty()).map_or(-1, |fs| fs.id);
-    if info.state == asked && info.join_fscid == join && !info.is_laggy() && b.compat == info.compat
+    let of_log = log_word(&map, b, &info);
+    if info.state == asked
+        && info.join_fscid == join
+        && !info.is_laggy()
+        && b.compat == info.compat
+        && of_log.is_none()
     {
         return (Reply::Beacon(has), Vec::new());
     }
     let mut e = Edit::new(p, conf);
+    if let Some((id, empty)) = of_log {
+        if let Some(fs) = e.fs(id) {
+            set_empty_log(&mut fs.map.compat, info.rank, empty);
+        }
+        // A beacon before this one says no more what is so; and the daemon sees that it was heard.
+        if let Some(d) = e.daemon(b.gid) {
+            d.state_seq = b.seq;
+        }
+    }
     let reply = transition(&mut e, b, &info, asked, join);
     if reply != Reply::NotInMap {
         e.settle();
@@ -442,6 +458,25 @@ pub fn beacon(
         other => other,
     };
     (reply, lines)
+}
+
+/// What a beacon says of the log of a rank that the daemon holds, if that is to be noted: the file
+/// system, and whether the log is empty. A log that is to be used is noted each time: the daemon
+/// waits for a map that answers this beacon.
+fn log_word(map: &FsMap, b: &MdsBeacon, info: &MdsInfo) -> Option<(i32, bool)> {
+    let id = *map.mds_roles.get(&b.gid)?;
+    let fs = map.filesystems.get(&id)?;
+    if fs.map.up.get(&info.rank) != Some(&b.gid) || !has_own_log(&info.compat) {
+        return None;
+    }
+    match b.log.as_str() {
+        MdsBeacon::LOG_USED => Some((id, false)),
+        MdsBeacon::LOG_EMPTY => {
+            let known = types::fsmap::empty_logs(&fs.map.compat).contains(&info.rank);
+            (!known).then_some((id, true))
+        }
+        _ => None,
+    }
 }
 
 fn boot(
@@ -658,6 +693,12 @@ mod tests {
         (Pending::new(state, Utime::new(2000, 0)), conf)
     }
 
+    fn with_log() -> CompatSet {
+        let mut own = types::fsmap::default_compat();
+        own.incompat.names.insert(types::fsmap::LOG_FEATURE.0, "siphon log".into());
+        own
+    }
+
     struct World {
         p: Pending,
         conf: Config,
@@ -675,6 +716,22 @@ mod tests {
         }
 
         fn say_as(&mut self, name: &str, gid: u64, state: MdsState, compat: CompatSet) -> Reply {
+            self.say_of_log(name, gid, state, compat, "")
+        }
+
+        /// As a server with a log of its own.
+        fn log(&mut self, name: &str, gid: u64, state: MdsState, log: &str) -> Reply {
+            self.say_of_log(name, gid, state, with_log(), log)
+        }
+
+        fn say_of_log(
+            &mut self,
+            name: &str,
+            gid: u64,
+            state: MdsState,
+            compat: CompatSet,
+            log: &str,
+        ) -> Reply {
             self.seq += 1;
             let has = epoch_of(&self.p.state().fs, gid).unwrap_or_default();
             let b = MdsBeacon {
@@ -684,6 +741,7 @@ mod tests {
                 state: state.0,
                 seq: self.seq,
                 compat,
+                log: log.into(),
                 ..MdsBeacon::default()
             };
             let addr = EntityAddr::msgr2(([127, 0, 0, 1], 6800 + gid as u16).into(), gid as u32);
@@ -807,9 +865,57 @@ mod tests {
     }
 
     #[test]
+    fn a_log_is_empty_from_a_word_on_until_another_one() {
+        const EMPTY: &str = MdsBeacon::LOG_EMPTY;
+        const USED: &str = MdsBeacon::LOG_USED;
+        let known = |w: &World, id| {
+            let map = &w.p.state().fs.filesystems[&id].map;
+            types::fsmap::empty_logs(&map.compat).into_iter().collect::<Vec<Rank>>()
+        };
+        let mut w = World::new();
+        w.log("a", 10, MdsState::BOOT, "");
+        w.log("b", 11, MdsState::BOOT, EMPTY);
+        let id = w.make("cephfs");
+        w.log("a", 10, MdsState::ACTIVE, "");
+        assert!(known(&w, id).is_empty(), "there was no word");
+        w.log("b", 11, MdsState::STANDBY, EMPTY);
+        assert!(known(&w, id).is_empty(), "the word of a server without the rank");
+        w.log("a", 10, MdsState::ACTIVE, EMPTY);
+        assert_eq!(known(&w, id), [0]);
+        let epoch = w.p.state().fs.epoch;
+        w.log("a", 10, MdsState::ACTIVE, EMPTY);
+        assert_eq!(w.p.state().fs.epoch, epoch, "it is known");
+
+        // The word that it is used is answered with a map, also if that was known, and a word from
+        // before does not count after it.
+        let late = w.seq;
+        for _ in 0..2 {
+            w.log("a", 10, MdsState::ACTIVE, USED);
+            assert!(known(&w, id).is_empty());
+            assert_eq!(w.p.state().fs.daemon(10).unwrap().state_seq, w.seq);
+        }
+        let now = std::mem::replace(&mut w.seq, late - 1);
+        assert_eq!(w.log("a", 10, MdsState::ACTIVE, EMPTY), Reply::None);
+        assert!(known(&w, id).is_empty(), "a word that comes late");
+        w.seq = now;
+
+        // It stays so when the server ends, and until another one may write.
+        w.max_mds(id, 2);
+        w.log("b", 11, MdsState::ACTIVE, EMPTY);
+        w.log("a", 10, MdsState::ACTIVE, EMPTY);
+        assert_eq!(known(&w, id), [0, 1]);
+        w.log("a", 20, MdsState::BOOT, "");
+        assert_eq!(w.state_of(20), Some((MdsState::REPLAY, 0)));
+        assert_eq!(known(&w, id), [1]);
+
+        // A server that gives its rank up as damaged has read the log.
+        w.log("a", 20, MdsState::DAMAGED, EMPTY);
+        assert_eq!(known(&w, id), [0, 1]);
+    }
+
+    #[test]
     fn servers_with_logs_of_their_own_share_no_file_system_with_stock_servers() {
-        let mut own = types::fsmap::default_compat();
-        own.incompat.names.insert(types::fsmap::LOG_FEATURE.0, "siphon log".into());
+        let own = with_log();
         let mut w = World::new();
         w.say_as("stock", 10, MdsState::BOOT, types::fsmap::default_compat());
         let id = w.make("cephfs");

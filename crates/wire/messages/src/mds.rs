@@ -58,6 +58,18 @@ pub struct MdsBeacon {
     pub features: u64,
     /// The file system that it prefers; empty for any.
     pub fs: String,
+    /// What it says of its own log, see [`MdsBeacon::LOG_EMPTY`]. It stands where daemons before
+    /// 14.2 had a name to wait for; stock servers send an empty one, and stock monitors read past
+    /// it.
+    pub log: String,
+}
+
+impl MdsBeacon {
+    /// The rank's log (`types::fsmap::LOG_FEATURE`) has nothing that is needed, and gets nothing
+    /// before the monitors have heard [`MdsBeacon::LOG_USED`].
+    pub const LOG_EMPTY: &'static str = "siphon log empty";
+    /// The log is going to be written to.
+    pub const LOG_USED: &'static str = "siphon log used";
 }
 
 impl Payload for MdsBeacon {
@@ -74,9 +86,9 @@ impl Payload for MdsBeacon {
         self.state.encode(&mut out, f);
         self.seq.encode(&mut out, f);
         self.name.encode(&mut out, f);
-        // A rank and a name to wait for, which daemons had before 14.2.
+        // A rank to wait for, which daemons had before 14.2.
         (-1i32).encode(&mut out, f);
-        String::new().encode(&mut out, f);
+        self.log.encode(&mut out, f);
         self.compat.encode(&mut out, f);
         self.health.encode(&mut out, f);
         if self.state == MdsState::BOOT.0 {
@@ -106,7 +118,7 @@ impl Payload for MdsBeacon {
             ..MdsBeacon::default()
         };
         r.get::<i32>()?;
-        r.get::<String>()?;
+        m.log = r.get()?;
         m.compat = r.get()?;
         m.health = r.get()?;
         if m.state == MdsState::BOOT.0 {

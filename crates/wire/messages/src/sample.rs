@@ -218,6 +218,7 @@ impl Sample for MdsBeacon {
             metadata: if boots { Sample::sample(g) } else { BTreeMap::new() },
             features: Sample::sample(g),
             fs: Sample::sample(g),
+            log: Sample::sample(g),
         }
     }
 }

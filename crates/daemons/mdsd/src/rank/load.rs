@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use types::IntervalSet;
 use types::fsmap::{MdsMap, MdsState};
 use types::log::LogPriority;
+use types::{IntervalSet, Utime};
 
 /// A rank that cannot be read is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(3);
@@ -39,12 +39,37 @@ enum LoadError {
     )]
     Journal(u32),
     #[error(
+        "the log has {entries} batches of changes, and the journal in Ceph's form is not the one \
+         that `siphon mds` wrote last: another server has had the rank since, and its changes and \
+         those of the log exclude each other. To keep what the other server left: run \
+         `ceph fs compat FS rm_incompat 62 --yes-i-really-mean-it`, start that server again and run \
+         `ceph mds repaired FS:{rank}`. To come back to `siphon mds` after that, or to keep what is \
+         at rest: remove the log's objects, mds{rank}_siphon and mds{rank}_siphon_log.*, from the \
+         metadata pool with `rados rm`, and run `ceph mds repaired FS:{rank}`"
+    )]
+    Stale {
+        /// The rank.
+        rank: u32,
+        /// Batches in the log.
+        entries: usize,
+    },
+    #[error(
         "rank {0} is to be made, and the metadata pool has directories that an earlier rank {0} \
          made: set max_mds to {0}"
     )]
     Earlier(u32),
     #[error("there is no root directory in the metadata pool, and no log: restore the pool")]
     NoRoot,
+}
+
+/// What is in the journal in Ceph's form.
+enum Journal {
+    /// There is none.
+    None,
+    /// Nothing but maps of subtrees, of these times.
+    Maps(Vec<Utime>),
+    /// Changes.
+    Changes,
 }
 
 impl Rank {
@@ -101,6 +126,10 @@ async fn run(rank: Weak<Rank>) {
                 let text = format!("mds.{name}: rank {number} cannot be read: {e}");
                 tracing::error!("{text}");
                 server.mon().log(LogPriority::ERROR, "cluster", text);
+                if matches!(e, LoadError::Journal(_)) {
+                    // The log was read: a stock server may have the rank again.
+                    server.say_log_is_empty();
+                }
                 return server.set_progress(Progress::Damaged);
             }
             Err(e) => tracing::error!("mds.{}: the rank cannot be read: {e}", server.frame.name),
@@ -147,8 +176,8 @@ impl Rank {
             }
             return Ok((self.create(&mut log, conf).await?, log));
         }
-        if entries.is_empty() && !creating {
-            self.check_journal().await?;
+        if !creating {
+            self.check_journal(&mut log, entries.len()).await?;
         }
         let mut tables = Tables {
             next: BTreeMap::new(),
@@ -214,29 +243,58 @@ impl Rank {
 
     /// A new file system: what an earlier one left of its log is no part of it.
     async fn create(&self, log: &mut Log, conf: Conf) -> Result<Mds> {
-        log.reset().await?;
+        log.reset(client::wall_clock()).await?;
+        // From now on it tells this log from one that an earlier file system left in the pool.
+        self.write_journal(log).await?;
         self.store.remove_owners().await?;
         self.store.write_sessions(1, &[], &BTreeSet::new()).await?;
         Ok(Mds::create(conf, self.now(), client::wall_clock()))
     }
 
-    /// Fails if a stock server left changes in its journal.
-    async fn check_journal(&self) -> std::result::Result<(), LoadError> {
+    /// Fails if a stock server left changes in its journal, or has had the rank since the log's
+    /// entries were written. The journal is this rank's own from then on.
+    async fn check_journal(
+        &self,
+        log: &mut Log,
+        entries: usize,
+    ) -> std::result::Result<(), LoadError> {
+        let rank = self.store.rank;
+        let found = self.read_journal().await?;
+        let stale = LoadError::Stale { rank, entries };
+        match found {
+            Journal::None => Ok(()),
+            Journal::Maps(times) if log.mark.is_own(&times) => Ok(()),
+            // A log from the time in which the journal had no mark.
+            Journal::Maps(_) if entries > 0 && log.mark.times().is_empty() => Ok(()),
+            Journal::Maps(_) if entries == 0 => {
+                log.mark.begin(client::wall_clock());
+                log.write_head().await?;
+                Ok(self.write_journal(log).await?)
+            }
+            Journal::Changes if entries == 0 => Err(LoadError::Journal(rank)),
+            Journal::Maps(_) | Journal::Changes => Err(stale),
+        }
+    }
+
+    /// What is in the journal in Ceph's form.
+    async fn read_journal(&self) -> Result<Journal> {
         let rank = self.store.rank;
         let pointer = self.store.get(names::data(cephfs::Ino::log_pointer(rank), 0)).await?;
         let front = pointer
             .and_then(|bytes| JournalPointer::from_bytes(&bytes).ok())
             .map_or(cephfs::Ino::log(rank), |p| p.front);
-        let Some((_, bytes)) = self.store.read_journal(front).await? else { return Ok(()) };
-        let mut r = Reader::new(bytes);
+        let Some((_, bytes)) = self.store.read_journal(front).await? else {
+            return Ok(Journal::None);
+        };
+        let (mut r, mut times) = (Reader::new(bytes), Vec::new());
         while r.left() > 0 {
             let Ok((_, content)) = decode_entry(&mut r) else { break };
             match SubtreeMap::from_event(&content) {
-                Ok(Some(_)) => {}
-                _ => return Err(LoadError::Journal(rank)),
+                Ok(Some(map)) => times.push(map.stamp),
+                _ => return Ok(Journal::Changes),
             }
         }
-        Ok(())
+        Ok(Journal::Maps(times))
     }
 
     /// Writes what is in no directory: sessions, free inode numbers, an empty journal and the rest
@@ -268,15 +326,17 @@ impl Rank {
         log.head.truncating = tables.truncating.iter().map(|i| i.0).collect();
         log.head.recovering = tables.recovering.iter().map(|i| i.0).collect();
         log.head.promises = tables.promises.iter().map(|(s, p)| (s.0, *p)).collect();
+        log.mark.begin(client::wall_clock());
         log.write_head().await?;
         if self.store.get(names::SNAPTABLE).await?.is_none() {
             let table = SnapTable { version: 1, ..SnapTable::new() };
             self.store.put(names::SNAPTABLE, table.to_bytes(Features::ALL)).await?;
         }
-        self.write_journal().await
+        self.write_journal(log).await
     }
 
-    async fn write_journal(&self) -> Result<()> {
+    /// Writes an empty journal. The log's head has its time already.
+    async fn write_journal(&self, log: &mut Log) -> Result<()> {
         let layout = FileLayout::of_pool(self.store.meta.pool().0);
         let rank = self.store.rank;
         let (root, mine) = (cephfs::Ino::ROOT, cephfs::Ino::mds_dir(rank));
@@ -294,7 +354,7 @@ impl Rank {
         }
         let mut header = JournalHeader::new(layout.clone());
         let map = SubtreeMap {
-            stamp: client::wall_clock(),
+            stamp: log.mark.begin(client::wall_clock()),
             dirs,
             subtrees: subtrees.iter().map(|ino| (dir(*ino), vec![])).collect(),
             expire_pos: header.expire_pos,
@@ -314,6 +374,7 @@ impl Rank {
             let header = JournalHeader::new(layout);
             self.store.put(&purge, header.to_bytes(Features::ALL)).await?;
         }
+        log.mark.written();
         Ok(())
     }
 

@@ -17,8 +17,30 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Does the work on the log until the rank goes.
 pub async fn log(rank: Weak<Rank>, mut log: Log, mut work: mpsc::UnboundedReceiver<LogWork>) {
     while let Some(work) = work.recv().await {
+        let work = match work {
+            LogWork::Claim { end, empty } => {
+                let is = log.is_empty();
+                let _ = empty.send(is);
+                if is && end {
+                    return;
+                }
+                if is && let Some(server) = rank.upgrade().and_then(|r| r.server()) {
+                    server.say_log_is_empty();
+                }
+                continue;
+            }
+            work => work,
+        };
+        if matches!(work, LogWork::Append(..)) {
+            // The monitors may let a stock server have the rank.
+            let Some(server) = rank.upgrade().and_then(|r| r.server()) else { return };
+            if !server.may_use_log().await {
+                return;
+            }
+        }
         loop {
             let done = match &work {
+                LogWork::Claim { .. } => Ok(()),
                 LogWork::Append(batch, bytes) => log.append(*batch, bytes).await,
                 LogWork::Trim(below) => log.trim(*below).await,
                 LogWork::Tables(_, tables) => {
@@ -41,7 +63,7 @@ pub async fn log(rank: Weak<Rank>, mut log: Log, mut work: mpsc::UnboundedReceiv
         let Some(r) = rank.upgrade() else { return };
         match work {
             LogWork::Append(batch, _) => r.appended(batch),
-            LogWork::Trim(_) => {}
+            LogWork::Trim(_) | LogWork::Claim { .. } => {}
             LogWork::Tables(token, _) => r.done(token),
         }
     }
@@ -68,7 +90,7 @@ impl Rank {
         drop(tokio::task::spawn_local(work));
     }
 
-    fn log_work(&self, work: LogWork) {
+    pub(super) fn log_work(&self, work: LogWork) {
         if let Some(log) = &*self.log.borrow() {
             let _ = log.send(work);
         }

@@ -29,6 +29,32 @@ pub fn has_own_log(compat: &CompatSet) -> bool {
     compat.incompat.names.contains_key(&LOG_FEATURE.0)
 }
 
+/// What the compatible feature of the same number begins with; the ranks follow. Stock servers do
+/// not look at compatible features.
+const LOG_IS_EMPTY: &str = "siphon log is empty: ";
+
+/// Ranks of a file system of which the log has nothing that a stock server would miss, as far as
+/// the monitors know. A server writes nothing to its log before its rank is taken out.
+pub fn empty_logs(compat: &CompatSet) -> BTreeSet<Rank> {
+    let text = compat.compat.names.get(&LOG_FEATURE.0).and_then(|t| t.strip_prefix(LOG_IS_EMPTY));
+    text.unwrap_or_default().split(',').filter_map(|rank| rank.parse().ok()).collect()
+}
+
+/// Says that a rank's log is empty, or that it may not be.
+pub fn set_empty_log(compat: &mut CompatSet, rank: Rank, empty: bool) {
+    let mut known = empty_logs(compat);
+    let changed = if empty { known.insert(rank) } else { known.remove(&rank) };
+    if !changed {
+        return;
+    }
+    let names = &mut compat.compat.names;
+    names.remove(&LOG_FEATURE.0);
+    if !known.is_empty() {
+        let ranks: Vec<String> = known.iter().map(Rank::to_string).collect();
+        names.insert(LOG_FEATURE.0, format!("{LOG_IS_EMPTY}{}", ranks.join(",")));
+    }
+}
+
 /// The compatibility set of new file systems (Ceph: `MDSMap::get_compat_set_default`).
 pub fn default_compat() -> CompatSet {
     let incompat = FeatureSet::new(&[

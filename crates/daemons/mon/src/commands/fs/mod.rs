@@ -176,7 +176,8 @@ pub(super) static COMMANDS: &[Entry] = &[
     ),
     write(
         "fs compat name=fs_name,type=CephString name=subop,type=CephChoices,strings=rm_compat|rm_incompat|\
-         add_compat|add_incompat name=feature,type=CephInt name=feature_str,type=CephString,req=false",
+         add_compat|add_incompat name=feature,type=CephInt name=feature_str,type=CephString,req=false \
+         name=yes_i_really_mean_it,type=CephBool,req=false",
         "Change what metadata servers of a file system must know.",
         "fs",
         "rw",

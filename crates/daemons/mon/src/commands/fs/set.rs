@@ -6,8 +6,8 @@ use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use types::errno::Errno;
 use types::fsmap::{
-    CLIENT_FEATURE_MAX, MdsMap, MdsState, OWN_LOG_RANKS, client_feature, client_feature_name, flag,
-    has_own_log,
+    CLIENT_FEATURE_MAX, LOG_FEATURE, MdsMap, MdsState, OWN_LOG_RANKS, client_feature,
+    client_feature_name, empty_logs, flag, has_own_log,
 };
 
 /// The most ranks (Ceph: `MAX_MDS`).
@@ -249,6 +249,12 @@ pub(super) fn compat(c: &mut Write<'_>) -> Answer {
     }
     let mut compat = fs.map.compat.clone();
     let subop = c.args.req("subop");
+    if (subop, feature) == ("rm_incompat", LOG_FEATURE.0) {
+        if !c.args.flag("yes_i_really_mean_it") {
+            logs_are_empty(&fs.map)?;
+        }
+        compat.compat.names.remove(&LOG_FEATURE.0);
+    }
     let kind = if subop.ends_with("incompat") { "incompat" } else { "compat" };
     let set = if kind == "incompat" { &mut compat.incompat } else { &mut compat.compat };
     let text = if subop.starts_with("rm_") {
@@ -280,6 +286,26 @@ pub(super) fn compat(c: &mut Write<'_>) -> Answer {
     Ok(Reply::status(text))
 }
 
+/// Fails if a rank may have changes in a log that stock servers do not read.
+fn logs_are_empty(map: &MdsMap) -> Result<(), Refusal> {
+    let known = empty_logs(&map.compat);
+    let others: Vec<String> = map.ranks_in.difference(&known).map(|r| r.to_string()).collect();
+    if !has_own_log(&map.compat) || others.is_empty() {
+        return Ok(());
+    }
+    let (name, ranks) = (&map.fs_name, others.join(", "));
+    Err(Refusal::new(
+        Errno::EPERM,
+        format!(
+            "the log of rank {ranks} of {name} may have changes that a stock metadata server does not \
+             read: they would be lost, or come back over its own. Start `siphon mds`, run `ceph fs \
+             set {name} joinable true`, stop each server with SIGTERM or run `ceph tell mds.NAME \
+             flush journal` and then `ceph fs fail {name}`, and try again. \
+             --yes-i-really-mean-it gives these changes up"
+        ),
+    ))
+}
+
 pub(super) fn required_client_features(c: &mut Write<'_>) -> Answer {
     let fs = c.pending.state().fs.clone();
     let fs = named(&fs, c.args.req("fs_name"))?;
@@ -302,4 +328,71 @@ pub(super) fn required_client_features(c: &mut Write<'_>) -> Answer {
         (false, true) => format!("removed feature '{name}' from required_client_features"),
         (false, false) => format!("feature '{name}' is already unset"),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::tests::Bench;
+    use serde_json::json;
+    use types::fsmap::set_empty_log;
+
+    #[test]
+    fn the_feature_of_a_log_goes_with_the_last_change_in_it() {
+        let mut b = Bench::new();
+        let change = |b: &mut Bench, f: &dyn Fn(&mut MdsMap)| {
+            let conf = conf::Config::new();
+            let mut e = Edit::new(&mut b.pending, &conf);
+            let id = e.map.by_name("cephfs").map(|fs| fs.id);
+            let id = id.unwrap_or_else(|| e.create("cephfs", 1, 2, None));
+            e.fs(id).map(|fs| f(&mut fs.map)).unwrap();
+            finish(e);
+        };
+        let with_log = |m: &mut MdsMap| {
+            m.compat.incompat.names.insert(LOG_FEATURE.0, LOG_FEATURE.1.to_owned());
+            m.ranks_in = [0, 1].into();
+            m.failed = [0].into();
+            m.damaged = [1].into();
+        };
+        let asked = |sure: bool| {
+            json!({
+                "prefix": "fs compat", "fs_name": "cephfs", "subop": "rm_incompat", "feature": 62,
+                "yes_i_really_mean_it": sure,
+            })
+        };
+        let compat = |b: &mut Bench| {
+            let shown = b.json(json!({"prefix": "fs compat show", "fs_name": "cephfs"}));
+            ["compat", "incompat"].map(|kind| shown[kind].get("feature_62").is_some())
+        };
+        change(&mut b, &with_log);
+        assert_eq!(b.errno(asked(false)), Errno::EPERM, "nothing is known of either log");
+        change(&mut b, &|m| set_empty_log(&mut m.compat, 0, true));
+        assert_eq!(b.errno(asked(false)), Errno::EPERM, "nothing is known of one log");
+        assert_eq!(compat(&mut b), [true, true]);
+        change(&mut b, &|m| set_empty_log(&mut m.compat, 1, true));
+        b.run(asked(false)).unwrap();
+        assert_eq!(compat(&mut b), [false, false]);
+        b.run(asked(false)).unwrap();
+
+        change(&mut b, &with_log);
+        b.run(asked(true)).unwrap();
+        assert_eq!(compat(&mut b), [false, false], "an operator gives the changes up");
+
+        // Ranks that were stopped have written all to its place.
+        change(&mut b, &with_log);
+        change(&mut b, &|m| {
+            m.stopped = std::mem::take(&mut m.ranks_in);
+            m.failed.clear();
+            m.damaged.clear();
+        });
+        b.run(asked(false)).unwrap();
+
+        change(&mut b, &with_log);
+        change(&mut b, &|m| {
+            set_empty_log(&mut m.compat, 0, true);
+            set_empty_log(&mut m.compat, 1, true);
+            m.up.insert(0, 10);
+        });
+        assert_eq!(b.errno(asked(true)), Errno::EBUSY, "a server has a rank");
+    }
 }
