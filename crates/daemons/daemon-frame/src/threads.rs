@@ -35,9 +35,17 @@ impl Stop {
     }
 }
 
+/// A future that stays on its thread. The crates of daemons give these away at their borders: the
+/// code of an `async fn` is compiled in each crate that awaits it, and the program awaits all of
+/// them; that of a boxed future is compiled once, where it is made.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
 /// What a thread runs: it gets the signal to stop, and says through the sender that it serves.
 pub type Daemon =
-    Box<dyn FnOnce(Stop, oneshot::Sender<()>) -> Pin<Box<dyn Future<Output = Result<()>>>> + Send>;
+    Box<dyn FnOnce(Stop, oneshot::Sender<()>) -> LocalFuture<'static, Result<()>> + Send>;
+
+/// How a daemon gets what it starts with, each time that it starts.
+pub type MakeOptions = Box<dyn Fn() -> Result<crate::Options> + Send>;
 
 /// The daemons' threads. Dropping this stops and joins them.
 pub struct Threads {
@@ -120,13 +128,13 @@ pub trait Service: 'static {
 
 /// Serves until the signal to stop, with an admin socket at `socket`. A start that fails is tried
 /// again, except for the first; without options there is no start.
-pub async fn serve<S: Service, O, E>(
+pub async fn serve<S: Service, E>(
     daemon: &str,
     socket: &Path,
     stop: Stop,
     ready: oneshot::Sender<()>,
-    options: impl Fn() -> Result<O>,
-    start: impl AsyncFn(O) -> Result<S, E>,
+    options: MakeOptions,
+    start: impl AsyncFn(crate::Options) -> Result<S, E>,
 ) -> Result<()>
 where
     E: std::error::Error + Send + Sync + 'static,

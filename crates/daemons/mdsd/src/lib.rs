@@ -1,6 +1,6 @@
 //! The metadata server of a file system, as a daemon: it runs the core of the crate `mds`.
 //!
-//! * [`Server`]: its session with the monitors, beacons, and the state that the map gives it.
+//! * `server`: its session with the monitors, beacons, and the state that the map gives it.
 //!   `state`: which state it asks for next.
 //! * `rank`: the core with what carries its actions out. `rank::load`: how it begins, and in what
 //!   form it is left; `rank::work`: reads, writes, the log; `rank::sessions`: clients.
@@ -28,5 +28,5 @@ mod server;
 mod state;
 mod store;
 
-pub use server::{Server, StartError};
+pub use server::daemon;
 pub use state::compat;

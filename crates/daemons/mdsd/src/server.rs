@@ -8,13 +8,14 @@ use crate::rank::Rank;
 use crate::state::{self, Progress};
 use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
 use daemon_frame::commands::{AnswerParts, parts};
-use daemon_frame::threads::Service;
+use daemon_frame::threads::{self, Daemon, MakeOptions, Service};
 use daemon_frame::{Frame, Options, send, version_facts};
 use denc::{Decode, Encode, Features};
 use messages::{Command, CommandReply, FsPeerMessage, MdsBeacon, MdsMapMsg, Paxos, Payload};
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -137,7 +138,7 @@ impl Dispatcher for Sessions {
 impl Server {
     /// Starts a server on the current `LocalSet`. When this returns, the monitors have it in their
     /// map.
-    pub async fn start(options: Options) -> Result<Server, StartError> {
+    async fn start(options: Options) -> Result<Server, StartError> {
         let mut config = MonConfig::new(&options.cluster);
         // OSDs tell requests that they saw already by the name and number of the sender: each start
         // needs a name of its own.
@@ -213,6 +214,15 @@ impl Server {
             Err(_) => Err(StartError::NoPlace(PATIENCE)),
         }
     }
+}
+
+/// A metadata server with a thread of its own and an admin socket at `socket`.
+pub fn daemon(name: String, socket: PathBuf, options: MakeOptions) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            threads::serve(&name, &socket, stop, ready, options, Server::start).await
+        })
+    })
 }
 
 impl Service for Server {

@@ -34,4 +34,4 @@ pub mod state;
 pub mod telemetry;
 pub mod volumes;
 
-pub use server::Manager;
+pub use server::daemon;

@@ -17,7 +17,7 @@ use command::{Format, Refusal, Shape};
 use daemon_frame::commands::{
     AnswerParts, Counter, config_get, config_show, parts, perf_dump, perf_schema, version,
 };
-use daemon_frame::threads::Service;
+use daemon_frame::threads::{self, Daemon, MakeOptions, Service};
 use daemon_frame::{Frame, Options, StartError, send, version_facts};
 use denc::Decode;
 use messages::{
@@ -33,6 +33,7 @@ use promises::Tenants;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -180,7 +181,7 @@ impl Dispatcher for Sessions {
 impl Manager {
     /// Starts a manager on the current `LocalSet`. When this returns it is known where it listens,
     /// and it serves as soon as the monitors choose it.
-    pub async fn start(options: Options) -> Result<Manager, StartError> {
+    async fn start(options: Options) -> Result<Manager, StartError> {
         let mon_config = MonConfig::new(&options.cluster);
         let frame = Frame::new(options.conf, options.keyring, mon_config);
         frame.apply_auth_settings();
@@ -234,6 +235,15 @@ impl Manager {
         inner.news.notify_one();
         Ok(Manager { inner })
     }
+}
+
+/// A manager with a thread of its own and an admin socket at `socket`.
+pub fn daemon(name: String, socket: PathBuf, options: MakeOptions) -> Daemon {
+    Box::new(move |stop, ready| {
+        Box::pin(async move {
+            threads::serve(&name, &socket, stop, ready, options, Manager::start).await
+        })
+    })
 }
 
 impl Service for Manager {

@@ -10,7 +10,7 @@ use auth::{AuthName, Keyring};
 use bytes::Bytes;
 use client::ClusterConfig;
 use conf::Config;
-use daemon_frame::threads::{self, Daemon, Stop, Threads};
+use daemon_frame::threads::{Daemon, Stop, Threads};
 use daemon_frame::{AdminSocket, Handler};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -118,26 +118,20 @@ fn options(
 
 /// A manager.
 pub fn mgr_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daemon {
-    Box::new(move |stop, ready| {
-        Box::pin(async move {
-            let daemon = format!("mgr.{name}");
-            let options = || options(&dir, &cluster, bootstrap::manager(&name), &daemon);
-            let socket = admin_path(&dir, &daemon);
-            threads::serve(&daemon, &socket, stop, ready, options, mgr::Manager::start).await
-        })
-    })
+    let daemon = format!("mgr.{name}");
+    let socket = admin_path(&dir, &daemon);
+    let own = daemon.clone();
+    let options = move || options(&dir, &cluster, bootstrap::manager(&name), &own);
+    mgr::daemon(daemon, socket, Box::new(options))
 }
 
 /// A metadata server.
 pub fn mds_daemon(dir: Arc<PathBuf>, cluster: ClusterFile, name: String) -> Daemon {
-    Box::new(move |stop, ready| {
-        Box::pin(async move {
-            let daemon = format!("mds.{name}");
-            let options = || options(&dir, &cluster, bootstrap::metadata_server(&name), &daemon);
-            let socket = admin_path(&dir, &daemon);
-            threads::serve(&daemon, &socket, stop, ready, options, mdsd::Server::start).await
-        })
-    })
+    let daemon = format!("mds.{name}");
+    let socket = admin_path(&dir, &daemon);
+    let own = daemon.clone();
+    let options = move || options(&dir, &cluster, bootstrap::metadata_server(&name), &own);
+    mdsd::daemon(daemon, socket, Box::new(options))
 }
 
 /// Some OSDs on one thread.

@@ -10,6 +10,7 @@ use conf::effective::Source;
 use daemon_frame::commands::{
     AnswerParts, Counter, config_get, config_show, parts, perf_dump, perf_schema, version,
 };
+use daemon_frame::threads::LocalFuture;
 use serde_json::{Map, Value, json};
 use types::errno::Errno;
 use types::{EntityAddr, EntityType};
@@ -75,11 +76,13 @@ pub(super) fn is_slow(text: &str) -> bool {
 
 impl Monitor {
     /// Runs a command given as JSON text: return code, status, output.
-    pub async fn admin_command(&self, json: &str) -> AnswerParts {
-        parts(if is_slow(json) {
-            self.inner.admin_slow(json).await
-        } else {
-            self.inner.admin(json)
+    pub fn admin_command<'a>(&'a self, json: &'a str) -> LocalFuture<'a, AnswerParts> {
+        Box::pin(async move {
+            parts(if is_slow(json) {
+                self.inner.admin_slow(json).await
+            } else {
+                self.inner.admin(json)
+            })
         })
     }
 }

@@ -48,6 +48,7 @@ use clock::now;
 use clocks::Timechecks;
 use commits::{Proposer, Published};
 use conf::Config;
+use daemon_frame::threads::LocalFuture;
 use messages::Payload;
 use msgr::{
     BindError, Connection, Dispatcher, Limits, Messenger, MessengerConfig, Policy, PolicySet,
@@ -164,7 +165,14 @@ impl Monitor {
     /// Starts the monitor of the data in `dir` (made by [`crate::mkfs()`]). Must be called within a
     /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this
     /// returns; one of several listens, and serves when there is a quorum.
-    pub async fn start(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {
+    pub fn start(
+        dir: &Path,
+        options: StartOptions,
+    ) -> LocalFuture<'_, Result<Monitor, StartError>> {
+        Box::pin(Self::begin(dir, options))
+    }
+
+    async fn begin(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {
         let layout = Layout::read(dir)?;
         let key =
             layout.keyring.get(&crate::mkfs::mon_name()).map(|a| a.key.clone()).unwrap_or_default();
@@ -333,17 +341,19 @@ impl Monitor {
     }
 
     /// Stops: closes all sessions and the store.
-    pub async fn shutdown(&self) {
-        self.inner.stopping.set(true);
-        self.inner.stopped.notify_waiters();
-        self.inner.proposer.wake.notify_one();
-        if let Some(m) = self.inner.messenger.borrow_mut().take() {
-            m.shutdown();
-        }
-        self.inner.links.shutdown();
-        self.inner.sessions.borrow_mut().clear();
-        self.inner.waiting.borrow_mut().requests.clear();
-        self.inner.replica.shutdown().await;
+    pub fn shutdown(&self) -> LocalFuture<'_, ()> {
+        Box::pin(async {
+            self.inner.stopping.set(true);
+            self.inner.stopped.notify_waiters();
+            self.inner.proposer.wake.notify_one();
+            if let Some(m) = self.inner.messenger.borrow_mut().take() {
+                m.shutdown();
+            }
+            self.inner.links.shutdown();
+            self.inner.sessions.borrow_mut().clear();
+            self.inner.waiting.borrow_mut().requests.clear();
+            self.inner.replica.shutdown().await;
+        })
     }
 }
 

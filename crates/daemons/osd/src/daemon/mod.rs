@@ -37,6 +37,7 @@ use client::{MonClient, MonConfig, MonEvents, MonHost, MonTiming};
 use conf::Config;
 use daemon_frame::Frame;
 use daemon_frame::commands::AnswerParts;
+use daemon_frame::threads::LocalFuture;
 use messages::{OsdAlive, OsdBeacon, OsdFull, OsdMarkMeDown, OsdPgCreated, OsdPgTemp, Paxos};
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use pg::MapView;
@@ -83,7 +84,19 @@ pub struct OsdConfig {
 }
 
 /// Makes the store of a new OSD. `size` creates a file of that many bytes if there is none.
-pub async fn mkfs(
+pub fn mkfs<'a>(
+    device: &'a std::path::Path,
+    engine: Engine,
+    options: &'a Options,
+    size: Option<u64>,
+    fsid: Fsid,
+    osd_fsid: Fsid,
+    id: OsdId,
+) -> LocalFuture<'a, Result<(), StartError>> {
+    Box::pin(make(device, engine, options, size, fsid, osd_fsid, id))
+}
+
+async fn make(
     device: &std::path::Path,
     engine: Engine,
     options: &Options,
@@ -358,7 +371,11 @@ impl MonEvents for FromMon {
 
 /// Starts an OSD on the current `LocalSet`. It is up when the cluster map says so; see
 /// [`OsdHandle::is_up`].
-pub async fn start(config: OsdConfig) -> Result<OsdHandle, StartError> {
+pub fn start(config: OsdConfig) -> LocalFuture<'static, Result<OsdHandle, StartError>> {
+    Box::pin(begin(config))
+}
+
+async fn begin(config: OsdConfig) -> Result<OsdHandle, StartError> {
     let dev = Device::open(&config.device, config.engine, None)
         .map_err(|source| StartError::Device { path: config.device.clone(), source })?;
     let options = config.store.clone().with_budgets(settings::budgets(&config.conf));
@@ -577,19 +594,23 @@ impl OsdHandle {
     }
 
     /// Runs an admin command, a JSON object with `prefix`: return code, status, output.
-    pub async fn admin_command(&self, json: String) -> AnswerParts {
+    pub fn admin_command(&self, json: String) -> LocalFuture<'static, AnswerParts> {
         let admin = self.0.admin.borrow().clone();
-        match admin {
-            Some(a) => a.run(&json).await,
-            None => {
-                (types::Errno::ESHUTDOWN.as_result(), "the OSD is stopping".into(), Bytes::new())
+        Box::pin(async move {
+            match admin {
+                Some(a) => a.run(&json).await,
+                None => (
+                    types::Errno::ESHUTDOWN.as_result(),
+                    "the OSD is stopping".into(),
+                    Bytes::new(),
+                ),
             }
-        }
+        })
     }
 
     /// Tells the monitors, stops serving, and closes the store.
-    pub async fn shutdown(self) -> Result<(), StoreError> {
-        self.0.stop().await
+    pub fn shutdown(self) -> LocalFuture<'static, Result<(), StoreError>> {
+        Box::pin(async move { self.0.stop().await })
     }
 }
 
