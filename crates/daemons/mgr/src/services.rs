@@ -6,6 +6,7 @@
 //! it over and gives every daemon in it a whole grace to report. No I/O: the daemon around it reads
 //! the messages, and sends [`Services::unsaved`] to the monitors.
 
+use messages::HealthCheck;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,6 +17,13 @@ use types::{Dump, EntityAddr, Epoch, ServiceMap, Utime};
 const DAEMONS_MAX: usize = 10_000;
 /// Bytes of what one daemon may say of itself.
 const FACTS_BYTES_MAX: usize = 64 << 10;
+
+/// The service that gateways for S3 register in.
+const GATEWAYS: &str = "rgw";
+/// What a gateway of ours says in its status of how far lifecycle is; `radosgw` does not.
+const LIFECYCLE_BEHIND: &str = "lifecycle_behind_seconds";
+/// A bucket that has been due for longer than this is worth a warning.
+const LIFECYCLE_BEHIND_SECONDS_MAX: u64 = 86_400;
 
 /// A daemon's own words.
 type Facts = BTreeMap<String, String>;
@@ -240,6 +248,30 @@ impl Services {
         self.map.services.iter().filter(|(n, _)| !is_own_kind(n)).map(service).collect()
     }
 
+    /// `S3_LIFECYCLE_BEHIND`: what gateways say of lifecycle. Each tells of the whole cluster.
+    pub fn check(&self) -> Option<(String, HealthCheck)> {
+        let behind = |(key, beacon): (&(String, String), &Beacon)| {
+            let (service, daemon) = key;
+            let told = beacon.status.get(LIFECYCLE_BEHIND).filter(|_| service == GATEWAYS)?;
+            let seconds: u64 = told.parse().ok()?;
+            let facts = self.map.services.get(service)?.daemons.get(daemon)?;
+            let id = facts.metadata.get("id").unwrap_or(daemon);
+            (seconds > LIFECYCLE_BEHIND_SECONDS_MAX).then(|| (seconds / 3600, id.clone()))
+        };
+        let late: Vec<(u64, String)> = self.beacons.iter().filter_map(behind).collect();
+        let most = late.iter().map(|(hours, _)| *hours).max()?;
+        let check = HealthCheck {
+            severity: HealthCheck::WARN,
+            summary: format!("lifecycle of S3 is {most} hours behind"),
+            detail: late
+                .iter()
+                .map(|(hours, id)| format!("gateway {id} finds a bucket {hours} hours behind"))
+                .collect(),
+            count: late.len() as i64,
+        };
+        Some(("S3_LIFECYCLE_BEHIND".to_owned(), check))
+    }
+
     /// `service dump`.
     pub fn dump(&self) -> Value {
         self.map.dump()
@@ -318,6 +350,32 @@ mod tests {
         assert_eq!(daemons(&new), ["x", "y"], "only z had its grace");
         new.prune(at(161), Duration::from_secs(60));
         assert_eq!(daemons(&new), [""; 0]);
+    }
+
+    #[test]
+    fn lifecycle_that_is_late_is_a_warning() {
+        let mut s = Services::default();
+        let mut report = |service, daemon, behind: &str| {
+            let (metadata, status) = (facts(&[("id", "a")]), facts(&[(LIFECYCLE_BEHIND, behind)]));
+            let (gid, addr) = (1, EntityAddr::default());
+            let r =
+                Registration { service, daemon, gid, addr, metadata: &metadata, status: &status };
+            s.register(&r, at(1)).unwrap();
+            s.check()
+        };
+        assert_eq!(report("other", "x", "999999"), None, "only gateways say it");
+        assert_eq!(report(GATEWAYS, "x", "86400"), None, "a day is not late yet");
+        assert_eq!(report(GATEWAYS, "x", "long"), None);
+        let (code, check) = report(GATEWAYS, "x", "180000").unwrap();
+        assert_eq!((code.as_str(), check.count), ("S3_LIFECYCLE_BEHIND", 1));
+        assert_eq!(check.summary, "lifecycle of S3 is 50 hours behind");
+        assert_eq!(check.detail, ["gateway a finds a bucket 50 hours behind"]);
+        assert_eq!(report(GATEWAYS, "y", "360000").unwrap().1.count, 2);
+        report(GATEWAYS, "x", "0");
+        assert_eq!(report(GATEWAYS, "y", "7"), None);
+        report(GATEWAYS, "x", "999999");
+        s.close(GATEWAYS, "x", 1, at(2));
+        assert_eq!(s.check(), None, "a gateway that left says nothing");
     }
 
     #[test]

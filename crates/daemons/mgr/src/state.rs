@@ -199,6 +199,7 @@ impl MgrState {
         let pool =
             |pool| (interval(pool, "scrub_max_interval"), interval(pool, "deep_scrub_interval"));
         self.health.checks.extend(self.crashes.check(self.crash_recent, now));
+        self.health.checks.extend(self.services.check());
         let name = |id: PoolId| {
             let known = map.as_ref().and_then(|m| m.pool_names.get(&id).cloned());
             known.unwrap_or_else(|| id.to_string())
