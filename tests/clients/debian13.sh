@@ -1,9 +1,8 @@
 #!/bin/sh
-# Unpacks Debian 13's Ceph clients (18.2) with all they need into DIR, for the tests in tests/clients.
+# Unpacks Debian 13's Ceph clients and gateway (18.2) with all they need into DIR, for the tests in
+# tests/clients. Further packages are unpacked too.
 #
 # Usage: debian13.sh DIR [PACKAGE ...]      then: SIPHON_TEST_CHROOT=DIR python3 -m pytest tests/clients
-#
-# Further packages are unpacked too: `radosgw` for test_s3_suite.py.
 #
 # Packages are unpacked, not installed: no maintainer script runs, so neither mounts nor user
 # namespaces are needed, only root for chroot. DIR's own absolute path exists inside DIR too, as a
@@ -16,7 +15,7 @@ shift
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd -P)
-if [ -x "$dir/usr/bin/ceph" ] && chroot "$dir" ceph --version >/dev/null 2>&1; then
+if [ -x "$dir/usr/bin/ceph" ] && [ -x "$dir/usr/bin/radosgw" ] && chroot "$dir" ceph --version >/dev/null 2>&1; then
     echo "$dir"
     exit 0
 fi
@@ -43,7 +42,7 @@ APT_CONFIG=$apt/apt.conf
 export APT_CONFIG
 apt-get -q update >&2
 apt-get -q install -y --no-install-recommends --download-only \
-    ceph-common ceph-base python3-rados python3-pytest coreutils bash libc-bin "$@" >&2
+    ceph-common ceph-base radosgw python3-rados python3-pytest coreutils bash libc-bin "$@" >&2
 
 # Debian 13 is a merged /usr: the links must be there before a package puts files below them.
 mkdir -p "$dir/usr/bin" "$dir/usr/sbin" "$dir/usr/lib" "$dir/usr/lib64"

@@ -1,4 +1,5 @@
-"""Ceph's own S3 gateway on this cluster: boto3, s3cmd and rclone through it, and radosgw-admin."""
+"""Ceph's own S3 gateway on this cluster: boto3, s3cmd and rclone through it, and radosgw-admin. With SIPHON_TEST_CHROOT, the
+gateway and its tool are those of the chroot (18.2); the S3 clients are this machine's."""
 import hashlib
 import json
 import os
@@ -8,13 +9,15 @@ import urllib.error
 import urllib.request
 
 import pytest
+import rados
 
-from conftest import CHROOT, eventually, free_port
-
-pytestmark = pytest.mark.skipif(CHROOT is not None, reason="runs the installed radosgw")
+from conftest import BINARY, CHROOT, eventually, free_port
 
 USER, ACCESS, SECRET = "s3-user", "access-key-of-test", "secret-key-of-test"
 PART = 5 << 20
+INSIDE = ["chroot", CHROOT] if CHROOT else []
+LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
+slow = pytest.mark.skipif(not CHROOT and not LONG, reason="some fifty commands; SIPHON_TEST_LONG=1 runs it")
 
 
 class Gateway:
@@ -27,7 +30,7 @@ class Gateway:
         self.process = None
 
     def admin(self, *args, check=True):
-        argv = ["radosgw-admin", "-c", str(self.conf), "-n", "client.admin", *args]
+        argv = [*INSIDE, "radosgw-admin", "-c", str(self.conf), "-n", "client.admin", *args]
         ran = subprocess.run(argv, capture_output=True, text=True, timeout=120)
         if check:
             assert ran.returncode == 0, f"{argv}: {ran.stdout}\n{ran.stderr}"
@@ -38,7 +41,7 @@ class Gateway:
 
     def start(self):
         log = open(self.directory / "radosgw.log", "ab")
-        argv = ["radosgw", "-c", str(self.conf), "-n", "client.admin", "-f",
+        argv = [*INSIDE, "radosgw", "-c", str(self.conf), "-n", "client.admin", "-f",
                 f"--rgw_frontends=beast endpoint=127.0.0.1:{self.port}", f"--rgw_data={self.directory}",
                 "--rgw_enable_usage_log=true", "--rgw_usage_log_tick_interval=1", "--rgw_gc_obj_min_wait=1",
                 "--rgw_lc_debug_interval=1", "--rgw_enable_gc_threads=false", "--rgw_enable_lc_threads=false"]
@@ -65,7 +68,7 @@ class Gateway:
 
 @pytest.fixture(scope="module")
 def gateway(siphon_factory, tmp_path_factory):
-    missing = [p for p in ("radosgw", "radosgw-admin") if not shutil.which(p)]
+    missing = [p for p in ("radosgw", "radosgw-admin") if not shutil.which(p, path=f"{CHROOT}/usr/bin" if CHROOT else None)]
     assert not missing, f"not installed: {missing}"
     cluster = siphon_factory()
     cluster.start()
@@ -205,6 +208,152 @@ def test_lifecycle_quota_and_usage(gateway, s3):
     assert gateway.admin_json("user", "info", f"--uid={USER}")["user_quota"]["max_objects"] == 100000
     eventually(lambda: gateway.admin_json("usage", "show", f"--uid={USER}")["summary"], timeout=60)
     gateway.admin("usage", "trim", f"--uid={USER}")
+
+
+@slow
+def test_administration_of_users(gateway):
+    admin = gateway.admin_json
+    made = admin("user", "create", "--uid=ops", "--display-name=Ops", "--email=ops@example.com", "--max-buckets=3")
+    assert (made["max_buckets"], len(made["keys"])) == (3, 1)
+    keys = admin("key", "create", "--uid=ops", "--key-type=s3", "--access-key=OPS", "--secret-key=SECRET")["keys"]
+    assert sorted(k["access_key"] for k in keys) == sorted(["OPS", made["keys"][0]["access_key"]])
+    assert admin("subuser", "create", "--uid=ops", "--subuser=ops:one", "--access=full")["subusers"] == [
+        {"id": "ops:one", "permissions": "full-control"}]
+    assert admin("caps", "add", "--uid=ops", "--caps=users=read;buckets=*")["caps"] == [
+        {"type": "buckets", "perm": "*"}, {"type": "users", "perm": "read"}]
+    assert admin("user", "modify", "--uid=ops", "--display-name=Operator")["display_name"] == "Operator"
+    assert admin("user", "suspend", "--uid=ops")["suspended"] == 1
+    assert admin("user", "enable", "--uid=ops")["suspended"] == 0
+    assert "ops" in admin("user", "list") and "ops" in admin("metadata", "list", "user")
+    assert admin("metadata", "get", "user:ops")["data"]["email"] == "ops@example.com"
+    assert admin("user", "info", "--access-key=OPS")["user_id"] == "ops"
+    gateway.admin("user", "create", "--uid=one", "--tenant=t", "--display-name=Of a tenant")
+    assert admin("user", "info", "--uid=t$one")["user_id"] == "t$one"
+    gateway.admin("user", "rename", "--uid=ops", "--new-uid=renamed")
+    assert admin("user", "info", "--access-key=OPS")["user_id"] == "renamed"
+    gateway.admin("key", "rm", "--uid=renamed", "--access-key=OPS")
+    gateway.admin("subuser", "rm", "--uid=renamed", "--subuser=renamed:one", check=False)
+    for user in ("renamed", "t$one"):
+        gateway.admin("user", "rm", f"--uid={user}", "--purge-data", "--purge-keys")
+    assert not {"ops", "renamed", "t$one"} & set(admin("user", "list"))
+    for listed in (("zone", "get"), ("zonegroup", "get"), ("realm", "list")):
+        admin(*listed)
+    trust = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"AWS": ["arn:aws:iam:::user/x"]}, "Action": ["sts:AssumeRole"]}]}
+    gateway.admin("role", "create", "--role-name=r", "--path=/p/", f"--assume-role-policy-doc={json.dumps(trust)}")
+    assert [role["RoleName"] for role in admin("role", "list")] == ["r"]
+    gateway.admin("role", "rm" if not CHROOT else "delete", "--role-name=r")
+
+
+@slow
+def test_administration_of_buckets(gateway, s3):
+    admin = gateway.admin_json
+    gateway.admin("user", "create", "--uid=heir", "--display-name=Heir")
+    s3.create_bucket(Bucket="managed")
+    for n in range(25):
+        s3.put_object(Bucket="managed", Key=f"k{n:02}", Body=b"x" * 100)
+    assert "managed" in admin("bucket", "list", f"--uid={USER}")
+    stats = admin("bucket", "stats", "--bucket=managed")
+    assert (stats["owner"], stats["usage"]["rgw.main"]["num_objects"]) == (USER, 25)
+    [of_user] = [u for u in admin("bucket", "limit", "check") if u["user_id"] == USER]
+    assert "managed" in [b["bucket"] for b in of_user["buckets"]]
+    assert len([e for e in admin("bi", "list", "--bucket=managed") if e["type"] == "plain"]) == 25
+    assert admin("object", "stat", "--bucket=managed", "--object=k07")["size"] == 100
+    raw = gateway.admin("bucket", "radoslist", "--bucket=managed").split()
+    assert len(raw) == 25 and all(r.startswith(stats["marker"]) for r in raw)
+    gateway.admin("bucket", "check", "--bucket=managed", "--check-objects", "--fix")
+    check_is_clean(gateway, "managed")
+    # The queue of buckets for more shards.
+    gateway.admin("reshard", "add", "--bucket=managed", "--num-shards=17")
+    assert [r["bucket_name"] for r in admin("reshard", "list")] == ["managed"]
+    gateway.admin("reshard", "cancel", "--bucket=managed")
+    assert admin("reshard", "list") == []
+    gateway.admin("reshard", "add", "--bucket=managed", "--num-shards=17")
+    gateway.admin("reshard", "process")
+    assert admin("bucket", "stats", "--bucket=managed")["num_shards"] == 17 and admin("reshard", "list") == []
+    assert {s["reshard_status"] for s in admin("reshard", "status", "--bucket=managed")} == {"not-resharding"}
+    gateway.admin("reshard", "stale-instances", "list")
+    assert len(s3.list_objects_v2(Bucket="managed")["Contents"]) == 25
+    check_is_clean(gateway, "managed")
+    # A quota of the bucket is kept.
+    gateway.admin("quota", "set", "--quota-scope=bucket", f"--uid={USER}", "--bucket=managed", "--max-objects=25")
+    gateway.admin("quota", "enable", "--quota-scope=bucket", f"--uid={USER}", "--bucket=managed")
+    full = boto3_error(lambda: s3.put_object(Bucket="managed", Key="one-more", Body=b"x"))
+    eventually(lambda: full() == "QuotaExceeded", timeout=60)
+    gateway.admin("quota", "disable", "--quota-scope=bucket", f"--uid={USER}", "--bucket=managed")
+    # It gets another owner, and goes with its objects.
+    gateway.admin("bucket", "link", "--bucket=managed", "--uid=heir")
+    gateway.admin("bucket", "chown", "--bucket=managed", "--uid=heir")
+    assert admin("bucket", "stats", "--bucket=managed")["owner"] == "heir"
+    assert admin("bucket", "list", "--uid=heir") == ["managed"]
+    gateway.admin("object", "rm", "--bucket=managed", "--object=k00")
+    gateway.admin("bucket", "rm", "--bucket=managed", "--purge-objects")
+    assert "managed" not in admin("bucket", "list")
+    gateway.admin("user", "rm", "--uid=heir", "--purge-data")
+
+
+def boto3_error(call):
+    """The code of the error that a call ends with, if any."""
+    from botocore.exceptions import ClientError
+
+    def code():
+        try:
+            call()
+        except ClientError as e:
+            return e.response["Error"]["Code"]
+        return None
+
+    return code
+
+
+def raw_names(gateway):
+    """All objects with data, and those that buckets know."""
+    with rados.Rados(conffile=str(gateway.conf)) as cluster, cluster.open_ioctx("default.rgw.buckets.data") as io:
+        found = {o.key for o in io.list_objects()}
+    known = {name for bucket in gateway.admin_json("bucket", "list")
+             for name in gateway.admin("bucket", "radoslist", f"--bucket={bucket}").split("\n")}
+    return found, known
+
+
+@pytest.mark.skipif(not CHROOT, reason="radosgw 16.2 leaves such data")
+@pytest.mark.parametrize("ending", ["complete", "abort"])
+@pytest.mark.parametrize("by", ["radosgw", "siphon"])
+def test_a_part_that_is_uploaded_again_leaves_nothing(gateway, s3, ours, by, ending):
+    """radosgw 18.2 notes the data of the part that was replaced, and the gateway that ends the upload removes it."""
+    bucket = f"again-{by}-{ending}"
+    s3.create_bucket(Bucket=bucket)
+    upload = dict(Bucket=bucket, Key="k", UploadId=s3.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"])
+    data = [os.urandom(PART + n) for n in range(3)]
+    tags = [s3.upload_part(**upload, PartNumber=1, Body=d)["ETag"] for d in data]
+    assert len({t for t in tags}) == 3
+    last = {"radosgw": s3, "siphon": ours}[by]
+    if ending == "complete":
+        done = last.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": tags[-1]}]})
+        assert done["Key"] == "k" and body(s3, bucket, "k") == body(ours, bucket, "k") == data[-1]
+    else:
+        last.abort_multipart_upload(**upload)
+    gateway.admin("gc", "process", "--include-all")
+    found, known = raw_names(gateway)
+    marker = gateway.admin_json("bucket", "stats", f"--bucket={bucket}")["marker"]
+    left = {name for name in found - known if name.startswith(marker)}
+    assert not left, left
+    assert len([e for e in gateway.admin_json("bi", "list", f"--bucket={bucket}")]) == (1 if ending == "complete" else 0)
+    check_is_clean(gateway, bucket)
+    last.delete_object(Bucket=bucket, Key="k")
+    last.delete_bucket(Bucket=bucket)
+
+
+@pytest.fixture(scope="module")
+def ours(gateway):
+    """A client of `siphon s3` on the same cluster."""
+    boto3 = pytest.importorskip("boto3")
+    port = free_port()
+    argv = [str(BINARY), "s3", "--conf", str(gateway.conf), "--bind", f"127.0.0.1:{port}", "--threads", "1"]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert "S3 is served" in process.stdout.readline()
+    yield boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", aws_access_key_id=ACCESS, aws_secret_access_key=SECRET,
+                       region_name="default")
+    process.terminate()
+    assert process.wait(60) == 0
 
 
 def test_s3cmd_and_rclone(gateway, tmp_path):

@@ -2,7 +2,7 @@
 
 SIPHON_S3_TESTS=/path/to/s3-tests runs it: a checkout of github.com/ceph/s3-tests, whose requirements this Python or that of
 SIPHON_S3_TESTS_PYTHON has. SIPHON_S3_TESTS_ONLY=siphon (or radosgw-16.2, radosgw-18.2) runs it against one; SIPHON_TEST_D13 names a
-directory that `debian13.sh DIR radosgw` made, without which there is no 18.2. SIPHON_S3_TESTS_WRITE=1 writes what was seen into the
+directory that `debian13.sh DIR` made, without which there is no 18.2. SIPHON_S3_TESTS_WRITE=1 writes what was seen into the
 list, for a person to look at what became other.
 """
 import os

@@ -171,6 +171,11 @@ pub enum Place {
 }
 
 impl Manifest {
+    /// It names no data (Ceph: `RGWObjManifest::empty`).
+    pub fn is_empty(&self) -> bool {
+        if self.explicit { self.explicit_parts.is_empty() } else { self.rules.is_empty() }
+    }
+
     /// Of an object that is written as a whole. `prefix` must be new.
     pub fn simple(
         object: BucketObject,

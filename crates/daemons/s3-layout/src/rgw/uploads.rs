@@ -14,6 +14,7 @@ use crate::api::{
     UserId, Written,
 };
 use ::rgw::entry::{EntryMeta, EntryVer, ModifyOp, ObjCategory};
+use ::rgw::gc::RawObj;
 use ::rgw::key::ObjKey;
 use ::rgw::manifest::{BucketObject, Manifest, Place};
 use ::rgw::names::{NS_MULTIPART, ObjName};
@@ -26,6 +27,7 @@ use s3::condition::Conditions;
 use s3::xml::multi::CompletePart;
 use s3::{ErrorCode, S3Error, etag};
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use types::Errno;
 
 use super::inner::MIB4;
@@ -226,10 +228,23 @@ impl Inner {
 
     /// The object with the first stripe of a part.
     fn first_stripe(part: &PartInfo) -> Option<BucketObject> {
-        match part.manifest.next_stripe(0)?.place {
+        Self::first_stripe_of(&part.manifest)
+    }
+
+    fn first_stripe_of(manifest: &Manifest) -> Option<BucketObject> {
+        match manifest.next_stripe(0)?.place {
             Place::Tail(object) => Some(*object),
             Place::Head => None,
         }
+    }
+
+    /// Data of a part, and of those that it replaced through another gateway.
+    fn chain_with_past(&self, bucket: &Handle, part: &PartInfo) -> Result<Vec<RawObj>> {
+        let mut objs = self.chain(bucket, &part.manifest)?;
+        for past in part.past() {
+            objs.extend(self.chain(bucket, &past)?);
+        }
+        Ok(objs)
     }
 
     async fn part_checksum(&self, bucket: &Handle, part: &PartInfo) -> Result<Option<Checksum>> {
@@ -388,7 +403,8 @@ impl Inner {
             Some(old) => {
                 let key: Bytes = [ON_UPLOAD, random_text(16).as_bytes()].concat().into();
                 let head = self.raw_head(bucket, &state.name, true)?;
-                let note = Note::of_data(head, tag.clone(), self.chain(bucket, &old.manifest)?);
+                let objs = self.chain_with_past(bucket, old)?;
+                let note = Note::of_data(head, tag.clone(), objs);
                 rows.insert(key.clone(), encoded(&note));
                 Some((key, old))
             }
@@ -445,10 +461,11 @@ impl Inner {
         hashed: &Bytes,
         id: &str,
     ) -> Result<()> {
-        if let Some(first) = Self::first_stripe(part) {
+        let past = part.past().collect::<Vec<_>>();
+        for first in iter::once(&part.manifest).chain(&past).filter_map(Self::first_stripe_of) {
             self.drop_entry(bucket, &first.name, hashed).await?;
         }
-        let objs = self.chain(bucket, &part.manifest)?;
+        let objs = self.chain_with_past(bucket, part)?;
         let tag = format!("{id}.{}.{}", part.number, random_text(8));
         self.discard_objects(objs, tag.into()).await
     }
@@ -741,6 +758,10 @@ impl Inner {
             remove.extend(Self::first_stripe(&part).map(|o| o.name.index_key()));
             if !fate.parts.contains(&part.number) {
                 objs.extend(self.chain(bucket, &part.manifest)?);
+            }
+            for past in part.past() {
+                remove.extend(Self::first_stripe_of(&past).map(|o| o.name.index_key()));
+                objs.extend(self.chain(bucket, &past)?);
             }
         }
         let own = [&bucket.instance.bucket.marker[..], b"_"].concat();

@@ -5,7 +5,7 @@
 //! * [`list`], [`check`], [`change`], [`suggest`]: the index as a list of objects.
 //! * [`olh`]: the versions of an object.
 //! * [`bi`], [`bilog`]: raw rows, and the log of changes.
-//! * [`object`]: calls on the objects that hold data.
+//! * [`object`], [`upload`]: calls on the objects that hold data, and on uploads in parts.
 //! * [`usage`], [`gc`], [`lc`], [`reshard`]: background work.
 
 mod bi;
@@ -23,6 +23,7 @@ mod rows;
 mod suggest;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod usage;
 
 use crate::method::{Class, RD, RD_WR, WR, method};
@@ -71,6 +72,7 @@ pub static CLASS: Class = Class {
         method!("lc_put_head", RD_WR, lc::put_head),
         method!("lc_get_head", RD, lc::get_head),
         method!("lc_list_entries", RD, lc::list_entries),
+        method!("mp_upload_part_info_update", RD_WR, upload::update_part),
         method!("reshard_add", RD_WR, reshard::add),
         method!("reshard_list", RD, reshard::list),
         method!("reshard_get", RD, reshard::get),

@@ -12,6 +12,7 @@ use ::rgw::lc::*;
 use ::rgw::object::*;
 use ::rgw::olh::*;
 use ::rgw::reshard::*;
+use ::rgw::upload::{PartInfo, PartUpdateOp};
 use ::rgw::usage::*;
 use bytes::{Bytes, BytesMut};
 use denc::{Encode, Features};
@@ -686,4 +687,34 @@ fn writers_are_kept_out_while_entries_move() {
     assert_eq!(check(&mut o), 0);
     let cleared: BucketResharding = ask(&mut o, "get_bucket_resharding", &EmptyOp {});
     assert_eq!(cleared.entry, InstanceEntry { num_shards: 3, ..InstanceEntry::default() });
+}
+
+#[test]
+fn a_part_that_is_replaced_leaves_its_prefix() {
+    let mut o = TestObject::new();
+    let put = |o: &mut TestObject, prefix: &'static str, stripes: bool| {
+        let mut info = PartInfo { number: 1, ..PartInfo::default() };
+        info.manifest.prefix = prefix.into();
+        if stripes {
+            info.manifest.rules.insert(0, ::rgw::manifest::Rule::default());
+        }
+        let op = PartUpdateOp { key: "part.00000001".into(), info };
+        call(o, "mp_upload_part_info_update", &op).map(drop)
+    };
+    let past = |o: &TestObject| {
+        let row = o.stored.omap[&b"part.00000001"[..]].clone();
+        let info: PartInfo = denc::Reader::new(row).get().unwrap();
+        let past = info.past_prefixes.expect("version 5");
+        past.into_iter().map(|p| String::from_utf8(p.to_vec()).unwrap()).collect::<Vec<_>>()
+    };
+    put(&mut o, "empty", false).unwrap();
+    assert!(past(&o).is_empty());
+    put(&mut o, "a", true).unwrap();
+    assert!(past(&o).is_empty(), "a part without data leaves none");
+    put(&mut o, "b", true).unwrap();
+    put(&mut o, "c", true).unwrap();
+    assert_eq!(past(&o), ["a", "b"]);
+    assert_eq!(put(&mut o, "a", true), Err(Errno::EEXIST));
+    assert_eq!(put(&mut o, "c", true), Err(Errno::EEXIST));
+    assert_eq!(past(&o), ["a", "b"]);
 }
