@@ -3,13 +3,17 @@
 
 Starts the clusters, a `radosgw` and a `siphon s3` in front of each, and drives all four with `s3-load` (crate `loads`),
 which compares every answer with what was acknowledged before. Cells are operations of one kind; they take turns, A B C D
-A B C D. With --mix a published mix instead: fill, a fresh period, ageing, an aged period, each phase on all four in turn.
+A B C D. With --mix published mixes instead: fill, a fresh period, ageing, an aged period, each phase on all four in turn;
+--report writes their page. --study 1 is the published study: both mixes, with hours of an hour; 0.003 is some minutes of it.
+With --endpoint any endpoint is driven, beside those or (--clusters "") alone: its keys are those of AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY.
 Prints requests a second, latencies, processor time of the gateway and of the cluster behind it per request, and ratios.
 
 The clusters' time is that of all their processes: monitor, manager and OSDs.
 """
 import argparse
 import json
+import os
 import resource
 import shutil
 import signal
@@ -20,6 +24,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import s3_report
 from clusters import BINARY, TCMALLOC, Daemon, Siphon, Stock, free_port, need_space, rss, sh, wait
 from loaders import PROGRAMS, Loader, command_of, markdown, measured, record, row
 from loads import medians
@@ -30,9 +35,38 @@ POOLS = {".rgw.root": 8, "default.rgw.log": 8, "default.rgw.control": 8, "defaul
          "default.rgw.buckets.data": 32, "default.rgw.buckets.non-ec": 8}
 # Objects of a request that deletes many.
 BATCH = 100
+# The generic mix has so many times fewer objects than the small one.
+GENERIC_LESS = 4
+MIXES = ("small", "generic")
+# Of the published study: seconds of the fresh and of the aged hour, and objects of each bucket for the same part of the time.
+HOUR, HOUR_OBJECTS = 3600, 120_000
 
 # Name, sizes, objects, operations.
 OBJECTS = [("4 KiB", "4K", 2000), ("64 KiB", "64K", 1000), ("4 MiB", "4M", 48)]
+
+
+def driven(url, access, secret, connections):
+    return Loader([PROGRAMS / "s3-load", "--endpoint", url, "--access", access, "--secret", secret, "--connections", connections])
+
+
+class Endpoint:
+    """A gateway that runs already, of which only answers are known."""
+
+    servers = {}
+
+    def __init__(self, name, url, connections):
+        missing = [v for v in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY") if not os.environ.get(v)]
+        if missing:
+            raise SystemExit(f"--endpoint {name}={url}: {' and '.join(missing)} must have the keys of a user there")
+        self.kind = self.name = name
+        self.cluster = self
+        self.load = driven(url, os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"], connections)
+
+    def measured(self, *words):
+        return measured(self.load, self.servers, *words)
+
+    def stop(self):
+        self.load.close()
 
 
 class Gateway:
@@ -52,7 +86,7 @@ class Gateway:
             argv = [BINARY, "s3", "--conf", cluster.conf, "--bind", f"127.0.0.1:{self.port}"]
         self.daemon = Daemon(kind, argv, directory / "output", TCMALLOC if kind == "rgw" else None).spawn()
         wait(f"the gateway {self.name}", self.answers)
-        self.load = Loader([PROGRAMS / "s3-load", "--endpoint", self.url, "--access", ACCESS, "--secret", SECRET, "--connections", connections])
+        self.load = driven(self.url, ACCESS, SECRET, connections)
 
     @property
     def url(self):
@@ -153,7 +187,7 @@ def table(results):
     """Rows of all gateways, and under them the ratios of ours to Ceph's in front of the same cluster, and of the whole paths."""
     rows = []
     for test, by in results.items():
-        rows += [[test, name, *(r[f] for f in FIGURES)] for name, r in by.items()]
+        rows += [[test, name, *(r.get(f) for f in FIGURES)] for name, r in by.items()]
         for what, ours, theirs in (("on ceph", "siphon on ceph", "rgw on ceph"), ("on siphon", "siphon on siphon", "rgw on siphon"),
                                    ("the whole path", "siphon on siphon", "rgw on ceph")):
             if ours in by and theirs in by:
@@ -188,77 +222,58 @@ def record_of(results):
     return columns, rows, goals
 
 
-def mix(gateways, o):
-    """Phases of a mix, each on all gateways in turn: rows by phase and gateway."""
+def mix(name, gateways, o):
+    """Phases of a mix, each on all gateways in turn: rows by phase and gateway, and what was said by both."""
     results, said = {}, {}
+    # An object of the generic mix is some ten times as large.
+    objects = max(o.connections, o.objects // GENERIC_LESS if name == "generic" else o.objects)
+    plan = lambda g: f"{name}-{g.kind}"
     for g in gateways:
-        g.load("plan", f"mix-{g.kind}", "--buckets", 3, "--objects", o.objects, "--sizes", o.mix, "--scale", o.scale)
-    phases = [("fill", lambda g: ("fill", f"mix-{g.kind}")),
-              ("fresh", lambda g: ("load", f"mix-{g.kind}", "--ops", "mixed", "--seconds", o.seconds, *rate(o))),
+        g.load("plan", plan(g), "--buckets", 3, "--objects", objects, "--sizes", name, "--scale", o.scale)
+    phases = [("fill", lambda g: ("fill", plan(g))),
+              ("fresh", lambda g: ("load", plan(g), "--ops", "mixed", "--seconds", o.seconds, *rate(o))),
               # As long as each written object has been replaced so often.
-              ("age", lambda g: ("load", f"mix-{g.kind}", "--ops", "0/88/0/12", "--count", int(3 * o.objects * o.turnover))),
-              ("aged", lambda g: ("load", f"mix-{g.kind}", "--ops", "mixed", "--seconds", o.seconds, *rate(o))),
-              ("check", lambda g: ("check", f"mix-{g.kind}"))]
+              ("age", lambda g: ("load", plan(g), "--ops", "0/88/0/12", "--count", int(3 * objects * o.turnover))),
+              ("aged", lambda g: ("load", plan(g), "--ops", "mixed", "--seconds", o.seconds, *rate(o))),
+              ("check", lambda g: ("check", plan(g)))]
     for phase, words in phases:
         for g in gateways:
             answer = said[(phase, g.name)] = g.measured(*words(g))
             for kind in answer["kinds"]:
                 r = row(answer, kind)
-                results.setdefault(f"{phase}, {kind}", {})[g.name] = r
+                results.setdefault(f"{name}: {phase}, {kind}", {})[g.name] = r
             total = answer["count"] / answer["seconds"]
-            print(f"  {phase}: {g.name} {total:.0f} requests/s, {answer['failed']} failed", file=sys.stderr, flush=True)
+            print(f"  {name}, {phase}: {g.name} {total:.0f} requests/s in {answer['seconds']:.0f} s, {answer['failed']} failed", file=sys.stderr, flush=True)
     return results, said
 
 
-def steadiness(ended):
-    """The slowest tenth of the seconds of a phase, of its mean: a gateway that wanes or stops has little of it."""
-    if len(ended) < 2:
-        return None
-    slow = sorted(ended)[:max(1, len(ended) // 10)]
-    return (sum(slow) / len(slow)) / (sum(ended) / len(ended)) if sum(ended) else 0.0
-
-
-def mix_record(said, o):
-    """Columns, rows and goals of a mix: the rates of phases, aged over fresh, and the slowest seconds."""
-    names = list(dict.fromkeys(name for _, name in said))
-    rate_of = lambda phase, name: said[(phase, name)]["count"] / said[(phase, name)]["seconds"]
-    columns = [f"{o.mix} mix", "fill/s", "fresh/s", "aged/s", "aged of fresh", "slowest tenth of the aged seconds, of their mean"]
-    rows, measured_ = [], {}
-    for name in names:
-        pair = [rate_of("aged", name), rate_of("fresh", name)]
-        steady = steadiness(said[("aged", name)]["ended_each_second"])
-        rows.append([name, rate_of("fill", name), rate_of("fresh", name), rate_of("aged", name), pair, steady if steady is not None else "-"])
-        if name == "siphon on siphon":
-            measured_[o.mix] = pair
-    goals = [{"goal": "S3: requests/s of the aged mix, of the fresh one", "at_least": 0.9, "measured": measured_}] if measured_ else []
+def mix_record(mixes):
+    """Columns, rows and goals of mixes: the rates of phases, aged over fresh, and the slowest seconds."""
+    columns = ["mix", "gateway", "fill/s", "fresh/s", "aged/s", "aged of fresh", "slowest tenth of the aged seconds, of their mean"]
+    rows, of_mix = [], {}
+    for name, said in mixes.items():
+        rate_of = lambda phase, gateway: said[(phase, gateway)]["count"] / said[(phase, gateway)]["seconds"]
+        for gateway in dict.fromkeys(gateway for _, gateway in said):
+            pair = [rate_of("aged", gateway), rate_of("fresh", gateway)]
+            steady = s3_report.steadiness(said[("aged", gateway)]["ended_each_second"])
+            rows.append([name, gateway, rate_of("fill", gateway), *pair[::-1], pair, steady if steady is not None else "-"])
+            if gateway == "siphon on siphon":
+                of_mix[name] = pair
+    goals = [{"goal": "S3: requests/s of the aged mix, of the fresh one", "at_least": 0.9, "measured": of_mix}] if of_mix else []
     return columns, rows, goals
 
 
-COLORS = ("#c0392b", "#e59866", "#2471a3", "#17a589")
-
-
-def plot(said, path):
-    """Requests of each second of each phase, all gateways, as SVG."""
-    phases = [p for p in ("fill", "fresh", "age", "aged") if any(k[0] == p for k in said)]
-    names = list(dict.fromkeys(name for _, name in said))
-    most = max([n for s in said.values() for n in s["ended_each_second"]] or [1])
-    width, height, gap = 260, 220, 40
-    parts = []
-    for i, phase in enumerate(phases):
-        x0 = gap + i * (width + gap)
-        parts.append(f'<text x="{x0}" y="20">{phase}</text><rect x="{x0}" y="30" width="{width}" height="{height}" fill="none" stroke="#999"/>')
-        longest = max([len(said[(phase, n)]["ended_each_second"]) for n in names if (phase, n) in said] or [1])
-        parts.append(f'<text x="{x0 + width}" y="{height + 46}" text-anchor="end">{longest} s</text>')
-        for name, color in zip(names, COLORS):
-            ended = said.get((phase, name), {}).get("ended_each_second", [])
-            points = " ".join(f"{x0 + width * (n + 0.5) / max(longest, 1):.1f},{30 + height - height * v / most:.1f}" for n, v in enumerate(ended))
-            parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.5"/>')
-    parts.append(f'<text x="{gap}" y="{height + 46}">at the top: {most} requests/s</text>')
-    for i, (name, color) in enumerate(zip(names, COLORS)):
-        parts.append(f'<text x="{gap + i * 160}" y="{height + 70}" fill="{color}">{name}</text>')
-    whole = gap + len(phases) * (width + gap)
-    Path(path).write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="{height + 90}" font-family="sans-serif" font-size="13">'
-                          + "".join(parts) + "</svg>\n")
+def described(o, gateways, machine):
+    """What a report says of its run."""
+    lines = [f"{machine}; {o.connections} connections, {f'{o.rate:g} requests/s' if o.rate else 'each waits for its answer'}. Gateways take turns, phase by phase.",
+             f"Three buckets of {o.objects} objects are read, three are written; the generic mix has 1/{GENERIC_LESS} of them. Sizes of 1 MiB and more are "
+             f"multiplied by {o.scale:.4g}, and at least 64 KiB.",
+             f"Fresh and aged hour: {o.seconds:g} s of 44 % reads, 36 % writes, 15 % lists and 5 % deletions. Between them, each written object is replaced "
+             f"{o.turnover:g} times on average.",
+             "Every body and list was compared with what was acknowledged before."]
+    for c in dict.fromkeys(g.cluster for g in gateways if isinstance(g, Gateway)):
+        lines.append(f"{c.name}: {sh(BINARY, '--version').strip() if c.name == 'siphon' else sh('ceph', '--version').strip()}, {c.osds} OSDs")
+    return lines
 
 
 def idle(gateways, count):
@@ -283,7 +298,7 @@ def idle(gateways, count):
 def options(argv):
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--dir", default=None, help="where the clusters live (default: a new directory in /var/tmp); must be a disk, not tmpfs")
-    a.add_argument("--seconds", type=float, default=5, help="length of each run")
+    a.add_argument("--seconds", type=float, default=None, help="length of each run (default: 5)")
     a.add_argument("--rounds", type=int, default=2, help="how often the gateways take turns")
     a.add_argument("--connections", type=int, default=8, help="workers of the load generator, each with a connection")
     a.add_argument("--rate", type=float, default=0, help="requests a second of an open loop, measured from their intended beginnings (default: a closed loop)")
@@ -294,17 +309,33 @@ def options(argv):
     a.add_argument("--lists", default="10000", help="objects of the buckets that are listed, separated by commas (1000000 takes long to fill)")
     a.add_argument("--deletes", type=int, default=24, help=f"requests that delete {BATCH} objects, in each round")
     a.add_argument("--objects-scale", type=float, default=1, help="objects of the other cells: 2,000 of 4 KiB, 1,000 of 64 KiB, 48 of 4 MiB, times this")
-    a.add_argument("--mix", choices=["small", "generic"], help="a published mix instead of cells")
-    a.add_argument("--objects", type=int, default=1000, help="--mix: objects of each of the three buckets that are read and three that are written")
-    a.add_argument("--scale", type=float, default=1 / 64, help="--mix generic: sizes from 1 MiB on are multiplied by this")
+    a.add_argument("--mix", default="", help="published mixes instead of cells: small, generic, or both, separated by commas")
+    a.add_argument("--study", type=float, default=0, help="the published study times this: both mixes, seconds, objects and sizes; what is given beside it holds")
+    a.add_argument("--objects", type=int, default=None,
+                   help=f"--mix: objects of each of the three buckets that are read and three that are written, for the generic mix 1/{GENERIC_LESS} of it (default: 1000)")
+    a.add_argument("--scale", type=float, default=None, help="--mix generic: sizes from 1 MiB on are multiplied by this (default: 1/64)")
     a.add_argument("--turnover", type=float, default=3, help="--mix: how often ageing replaces each written object")
-    a.add_argument("--plot", help="--mix: also write a picture of the phases, an SVG, to this file")
+    a.add_argument("--report", metavar="DIR", help="--mix: write report.html, report.md and the plots of the phases to this directory")
+    a.add_argument("--endpoint", action="append", default=[], metavar="NAME=URL", help="also drive this endpoint; may be given several times")
     a.add_argument("--idle", type=int, default=0, help="also measure the gateways' memory with so many idle connections")
     a.add_argument("--json", help="also write all figures to this file")
     a.add_argument("--record", help="also write a file for bench/records")
     a.add_argument("--machine", default="two shared cores of a virtual machine", help="--record: what it ran on")
     o = a.parse_args(argv)
     o.lists = [int(n) for n in o.lists.split(",") if n]
+    o.mix = [m for m in o.mix.split(",") if m] or (list(MIXES) if o.study else [])
+    if wrong := [m for m in o.mix if m not in MIXES]:
+        a.error(f"--mix {wrong[0]}: {' or '.join(MIXES)} was expected")
+    if o.study:
+        published = {"seconds": HOUR * o.study, "objects": int(HOUR_OBJECTS * o.study), "scale": o.study}
+    else:
+        published = {"seconds": 5.0, "objects": 1000, "scale": 1 / 64}
+    for name, value in published.items():
+        if getattr(o, name) is None:
+            setattr(o, name, value)
+    o.endpoint = [e.split("=", 1) for e in o.endpoint]
+    if any(len(e) != 2 for e in o.endpoint):
+        a.error("--endpoint: NAME=URL was expected")
     return o
 
 
@@ -316,19 +347,26 @@ def main(argv):
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     clusters = [k(base / k.name, osd_gb=o.osd_size) for k in (Stock, Siphon) if k.name in o.clusters.split(",")]
-    need_space(base, clusters)
+    if clusters:
+        need_space(base, clusters)
     gateways = []
     try:
         for c in clusters:
             c.start()
             prepare(c)
             gateways += [Gateway(kind, c, base / f"{kind}-{c.name}", o.connections) for kind in o.gateways.split(",")]
+        gateways += [Endpoint(name, url, o.connections) for name, url in o.endpoint]
         if o.mix:
-            results, said = mix(gateways, o)
-            if o.plot:
-                plot(said, o.plot)
-            columns, rows, goals = mix_record(said, o)
-            dump = {f"{phase}: {name}": s for (phase, name), s in said.items()}
+            results, mixes = {}, {}
+            for name in o.mix:
+                of_mix, mixes[name] = mix(name, gateways, o)
+                results |= of_mix
+                # What was measured so far stays if the next mix fails.
+                if o.report:
+                    page = s3_report.write(o.report, described(o, gateways, o.machine), mixes)
+                    print(f"  {page}", file=sys.stderr, flush=True)
+            columns, rows, goals = mix_record(mixes)
+            dump = {f"{name}: {phase}: {g}": s for name, said in mixes.items() for (phase, g), s in said.items()}
         else:
             runs = {}
             for test, ready, run in cells(o):
@@ -348,7 +386,7 @@ def main(argv):
         if o.mix:
             print("\n" + markdown(columns, [[c if not isinstance(c, list) else c[0] / c[1] for c in r] for r in rows]))
         if o.idle:
-            print("\n" + markdown(["gateway", "MiB", f"MiB with {o.idle} idle connections"], idle(gateways, o.idle)))
+            print("\n" + markdown(["gateway", "MiB", f"MiB with {o.idle} idle connections"], idle([g for g in gateways if isinstance(g, Gateway)], o.idle)))
         if o.json:
             Path(o.json).write_text(json.dumps(dump, indent=1))
         if o.record:

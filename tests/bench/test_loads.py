@@ -1,7 +1,6 @@
 """What the benchmarks of S3 and of file systems make of what load generators and clients measured."""
 import json
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import fs  # noqa: E402
 import fs_clients  # noqa: E402
 import loaders  # noqa: E402
 import s3  # noqa: E402
+import s3_report  # noqa: E402
 
 ECHO = """
 import json, sys
@@ -74,19 +74,48 @@ def test_a_square_becomes_ratios_and_goals(tmp_path):
 
 
 def test_a_gateway_that_stops_is_not_steady():
-    assert s3.steadiness([100] * 20) == 1
-    assert s3.steadiness([100] * 18 + [0, 0]) == 0
-    assert s3.steadiness([5]) is None
+    assert s3_report.steadiness([100] * 20) == 1
+    assert s3_report.steadiness([100] * 18 + [0, 0]) == 0
+    assert s3_report.steadiness([5]) is None
+    assert s3_report.waning([100] * 5 + [50] * 5) == 0.5
+    assert s3_report.waning([1, 2, 3]) is None and s3_report.waning([0] * 8) is None
 
 
-def test_a_mix_compares_aged_with_fresh(tmp_path):
-    said = {(phase, name): {"count": n, "seconds": 2, "ended_each_second": [n // 2, n // 2]}
-            for phase, n in (("fill", 10), ("fresh", 20), ("age", 8), ("aged", 18)) for name in ("siphon on siphon", "rgw on ceph")}
-    columns, rows, goals = s3.mix_record(said, Namespace(mix="small"))
-    assert rows[0] == ["siphon on siphon", 5, 10, 9, [9, 10], 1]
-    assert goals[0]["measured"] == {"small": [9, 10]} and len(columns) == len(rows[0])
-    s3.plot(said, tmp_path / "p.svg")
-    assert (tmp_path / "p.svg").read_text().count("<polyline") == 8
+def said_of_a_mix():
+    """What load generators said: nothing ended in the second second of each phase."""
+    kinds = answer()["kinds"]
+    each = lambda n: {"ended_each_second": [n // 2, 0, n // 2], "mean_us_each_second": [1000, None, 3000], "max_us_each_second": [2000, None, 9000]}
+    return {(phase, name): {"count": n, "seconds": 2, "failed": 1, "kinds": kinds, "cpu": {"gateway": 0.002}, **each(n)}
+            for phase, n in (("fill", 10), ("fresh", 20), ("age", 8), ("aged", 18)) for name in ("siphon on siphon", "a<b")}
+
+
+def test_a_mix_compares_aged_with_fresh():
+    columns, rows, goals = s3.mix_record({"small": said_of_a_mix()})
+    assert rows[0] == ["small", "siphon on siphon", 5, 10, 9, [9, 10], 0] and len(columns) == len(rows[0])
+    assert goals[0]["measured"] == {"small": [9, 10]}
+
+
+def test_a_report_has_tables_and_plots_of_each_mix(tmp_path):
+    page = s3_report.write(tmp_path / "r", ["a machine"], {"small": said_of_a_mix(), "generic": said_of_a_mix()})
+    text, markdown = page.read_text(), (tmp_path / "r/report.md").read_text()
+    # Two gateways in four phases; a second without an end parts lines of latencies, and is a zero among rates.
+    assert (tmp_path / "r/small-ended_each_second.svg").read_text().count("<polyline") == 8
+    assert (tmp_path / "r/generic-max_us_each_second.svg").read_text().count("<polyline") == 16
+    assert text.count("<svg") == 6 and markdown.count("![") == 6
+    assert "a<b" not in text and "a&lt;b" in text
+    assert "| siphon on siphon | 5 | 10 | 9 | 0.9 | 0 |" in markdown and "| fresh | get | siphon on siphon | 2 |" in markdown
+    assert set(json.loads((tmp_path / "r/said.json").read_text())) == {"small", "generic"}
+
+
+def test_a_study_scales_all_that_is_not_given():
+    o = s3.options(["--study", "0.01"])
+    assert (o.mix, o.seconds, o.objects, o.scale) == (["small", "generic"], 36, 1200, 0.01)
+    o = s3.options(["--study", "0.01", "--mix", "small", "--seconds", "3"])
+    assert (o.mix, o.seconds, o.objects) == (["small"], 3, 1200)
+    o = s3.options([])
+    assert (o.mix, o.seconds, o.objects, o.scale) == ([], 5, 1000, 1 / 64)
+    with pytest.raises(SystemExit):
+        s3.options(["--mix", "large"])
 
 
 def test_file_systems_become_ratios_and_goals():

@@ -206,4 +206,5 @@ def test_a_victim_beside_64_connections(slow):
         run(alone, enough=enough)
         beside = Load(gateways, "victim", 4)
         run(beside, Load(gateways, "aggressor", 64), enough=enough)
+        print(f"part {parts[0]:.3f}; p99 alone {1000 * p99(alone):.0f} ms, beside {1000 * p99(beside):.0f} ms")
         assert p99(beside) <= 2 * p99(alone) + 2 / IOPS, (p99(beside), p99(alone))

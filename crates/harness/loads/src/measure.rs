@@ -56,12 +56,33 @@ impl Kind {
     }
 }
 
+/// Operations that ended in one second, of all kinds.
+#[derive(Clone, Copy, Default)]
+struct Second {
+    ended: u64,
+    latency_us: u64,
+    longest_us: u64,
+}
+
+impl Second {
+    fn merge(&mut self, other: &Second) {
+        self.ended += other.ended;
+        self.latency_us = self.latency_us.saturating_add(other.latency_us);
+        self.longest_us = self.longest_us.max(other.longest_us);
+    }
+
+    /// None if nothing ended.
+    fn mean_us(&self) -> Option<u64> {
+        self.latency_us.checked_div(self.ended)
+    }
+}
+
 /// What one worker, or all of them, measured.
 #[derive(Clone, Default)]
 pub struct Measure {
     kinds: BTreeMap<&'static str, Kind>,
-    /// Operations that ended in each second since the beginning.
-    ended: Vec<u64>,
+    /// The seconds since the beginning.
+    seconds: Vec<Second>,
     wrong: u64,
     left_out: u64,
     samples: Vec<String>,
@@ -71,14 +92,14 @@ impl Measure {
     /// An operation succeeded, `at` after the beginning of the work.
     pub fn done(&mut self, kind: &'static str, at: Duration, took: Duration, bytes: u64) {
         let k = self.kinds.entry(kind).or_default();
-        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        k.latency_us.saturating_record(us.clamp(1, LATENCY_US_MAX));
+        let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).clamp(1, LATENCY_US_MAX);
+        k.latency_us.saturating_record(us);
         k.bytes += bytes;
         let second = at.as_secs() as usize;
-        if self.ended.len() <= second {
-            self.ended.resize(second + 1, 0);
+        if self.seconds.len() <= second {
+            self.seconds.resize(second + 1, Second::default());
         }
-        self.ended[second] += 1;
+        self.seconds[second].merge(&Second { ended: 1, latency_us: us, longest_us: us });
     }
 
     /// An operation was refused, or its connection broke.
@@ -115,11 +136,11 @@ impl Measure {
             k.bytes += theirs.bytes;
             k.failed += theirs.failed;
         }
-        if self.ended.len() < other.ended.len() {
-            self.ended.resize(other.ended.len(), 0);
+        if self.seconds.len() < other.seconds.len() {
+            self.seconds.resize(other.seconds.len(), Second::default());
         }
-        for (sum, n) in self.ended.iter_mut().zip(&other.ended) {
-            *sum += n;
+        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
+            mine.merge(theirs);
         }
         self.wrong += other.wrong;
         self.left_out += other.left_out;
@@ -146,10 +167,13 @@ impl Measure {
         self.wrong
     }
 
-    /// What was measured in this time. `per_second` has no second that is not whole.
+    /// What was measured in this time. What is told of each second has none that is not whole, and
+    /// null for the latencies of one in which nothing ended.
     pub fn json(&self, took: Duration) -> Value {
         let seconds = took.as_secs_f64();
-        let whole = (took.as_secs() as usize).min(self.ended.len());
+        // Nothing may have ended in the last ones: those are told, too.
+        let mut each = self.seconds.clone();
+        each.resize(took.as_secs() as usize, Second::default());
         let kinds: serde_json::Map<String, Value> =
             self.kinds.iter().map(|(name, k)| ((*name).to_owned(), k.json(seconds))).collect();
         json!({
@@ -159,7 +183,10 @@ impl Measure {
             "wrong": self.wrong,
             "left_out": self.left_out,
             "kinds": kinds,
-            "ended_each_second": &self.ended[..whole],
+            "ended_each_second": each.iter().map(|s| s.ended).collect::<Vec<_>>(),
+            "mean_us_each_second": each.iter().map(Second::mean_us).collect::<Vec<_>>(),
+            "max_us_each_second":
+                each.iter().map(|s| s.mean_us().map(|_| s.longest_us)).collect::<Vec<_>>(),
             "samples": self.samples,
         })
     }
@@ -196,6 +223,12 @@ mod tests {
         assert_eq!(text["kinds"]["get"]["per_second"], 400.0);
         assert_eq!(text["kinds"]["get"]["bytes_per_second"], 4000.0);
         assert_eq!(text["ended_each_second"], json!([333, 333]));
+        assert_eq!(text["mean_us_each_second"], json!([167_000, 500_000]));
+        assert_eq!(text["max_us_each_second"], json!([333_000, 666_000]));
+        let longer = a.json(Duration::from_millis(4500));
+        assert_eq!(longer["ended_each_second"], json!([333, 333, 333, 1]));
+        let silent = b.json(Duration::from_secs(5));
+        assert_eq!(silent["max_us_each_second"][4], Value::Null, "nothing ended");
         assert_eq!(text["samples"].as_array().unwrap().len(), 2);
     }
 
