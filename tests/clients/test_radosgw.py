@@ -210,6 +210,22 @@ def test_lifecycle_quota_and_usage(gateway, s3):
     gateway.admin("usage", "trim", f"--uid={USER}")
 
 
+def test_it_is_a_daemon_of_the_service_rgw(gateway):
+    def ceph(*args):
+        argv = [*INSIDE, "ceph", "-c", str(gateway.conf), *args, "--format", "json"]
+        return json.loads(subprocess.run(argv, capture_output=True, text=True, timeout=120, check=True).stdout)
+
+    def daemons():
+        found = ceph("service", "dump")["services"].get("rgw", {}).get("daemons", {})
+        return [d["metadata"] for name, d in found.items() if name != "summary"]
+
+    [metadata] = eventually(daemons, 60, "the gateway among the services")
+    assert metadata["zone_name"] == "default" and str(gateway.port) in metadata["frontend_config#0"]
+    version = "18.2" if CHROOT else "16.2"
+    assert metadata["ceph_version_short"].startswith(version), metadata
+    assert "rgw" in ceph("status")["servicemap"]["services"]
+
+
 @slow
 def test_administration_of_users(gateway):
     admin = gateway.admin_json

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -65,11 +66,14 @@ def test_suite(cluster, gateway, tmp_path):
     else:
         if not DEBIAN_13:
             pytest.skip("SIPHON_TEST_D13 names no Debian 13")
-        inside = os.path.join(DEBIAN_13, "tmp", "s3-suite")
-        os.makedirs(inside, exist_ok=True)
-        shutil.copy(cluster.conf, inside)
+        # A file of the chroot has the same name inside and outside.
+        inside = Path(DEBIAN_13).resolve() / "tmp" / "s3-suite"
+        inside.mkdir(exist_ok=True)
+        shutil.copy(cluster.directory / "keyring", inside)
+        conf = inside / "ceph.conf"
+        conf.write_text(cluster.conf.read_text().replace(str(cluster.directory), str(inside)))
         argv = stock(cluster, port, "/tmp", chroot=("chroot", DEBIAN_13))
-        argv[argv.index(str(cluster.conf))] = "/tmp/s3-suite/ceph.conf"
+        argv[argv.index(str(cluster.conf))] = str(conf)
     with open(tmp_path / "gateway.log", "ab") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log)
     try:
