@@ -45,6 +45,8 @@ pub struct Client {
     /// Owners with which its session is open.
     pub open: BTreeSet<Rank>,
     owners: u16,
+    /// Owners that have left.
+    gone: BTreeSet<Rank>,
     /// It answers nothing any more.
     pub dead: bool,
     /// Inodes of which it has capabilities.
@@ -74,11 +76,12 @@ const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f", "g"];
 
 impl Client {
     /// A client without a session.
-    pub fn new(id: ClientId, owners: u16) -> Self {
+    pub fn new(id: ClientId, owners: u16, gone: BTreeSet<Rank>) -> Self {
         Client {
             id,
             open: BTreeSet::new(),
             owners,
+            gone,
             asked: Rank(0),
             dead: false,
             caps: BTreeMap::new(),
@@ -103,7 +106,7 @@ impl Client {
 
     /// Whether it has all the sessions that it needs.
     pub fn is_open(&self) -> bool {
-        self.open.len() == usize::from(self.owners)
+        self.open.len() + self.gone.len() == usize::from(self.owners)
     }
 
     fn stamp(&mut self) -> Utime {
@@ -264,10 +267,10 @@ impl Client {
         };
         // A client may not know the owner.
         let lost = self.owners > 1 && rng.permille(100);
-        let asked = if lost {
-            Rank(rng.range(0, u64::from(self.owners)) as u16)
-        } else {
-            self.owner(path.ino)
+        let any = Rank(rng.range(0, u64::from(self.owners)) as u16);
+        let asked = match lost && !self.gone.contains(&any) {
+            true => any,
+            false => self.owner(path.ino),
         };
         self.asked = asked;
         let mut releases = Vec::new();
@@ -311,7 +314,8 @@ impl Client {
     }
 
     fn owner(&self, ino: Ino) -> Rank {
-        if self.owners > 1 { ino.owner() } else { Rank(0) }
+        let owner = if self.owners > 1 { ino.owner() } else { Rank(0) };
+        if self.gone.contains(&owner) { Rank(0) } else { owner }
     }
 
     /// Goes on at another owner, with another request in place of its own.
@@ -319,6 +323,8 @@ impl Client {
         if self.waiting.as_ref().is_none_or(|w| w.tid != request.tid) {
             return Vec::new();
         }
+        // It learns from the map that there is no such owner any more.
+        let to = if self.gone.contains(&to) { Rank(0) } else { to };
         self.asked = to;
         self.waiting = Some(request.clone());
         vec![Step::Send(to, Event::Request(self.id, request))]
@@ -592,6 +598,29 @@ impl Client {
         }
     }
 
+    /// An owner has left, and ended the session. What it had not heard of is lost with it.
+    pub fn left(&mut self, rank: Rank) -> Result<Vec<Step>, String> {
+        self.open.remove(&rank);
+        if !self.gone.insert(rank) {
+            return Ok(Vec::new());
+        }
+        let unheard = |c: &&Cap| c.rank == rank && (c.dirty != 0 || c.issued & !caps::PIN != 0);
+        if let Some(cap) = self.caps.values().find(unheard) {
+            return Err(format!("{:?} has more of {rank:?}, which left: {cap:?}", self.id));
+        }
+        if let Some(flush) = self.flushes.values().find(|f| f.rank == rank) {
+            return Err(format!("{:?} has told {rank:?}, which left: {flush:?}", self.id));
+        }
+        self.caps.retain(|_, cap| cap.rank != rank);
+        let Some(request) = self.waiting.as_mut().filter(|_| self.asked == rank) else {
+            return Ok(Vec::new());
+        };
+        request.releases.clear();
+        let request = request.clone();
+        self.asked = self.owner(request.path.ino);
+        Ok(vec![Step::Send(self.asked, Event::Request(self.id, request))])
+    }
+
     /// What it tells a server that took over.
     pub fn reconnect(&mut self, rank: Rank) -> Vec<Step> {
         let mut events = vec![Event::Session(self.id, SessionEvent::Open)];
@@ -631,7 +660,8 @@ impl Client {
             request.releases.clear();
             // Some ask again at any owner.
             if self.owners > 1 && request.tid % 4 == 0 {
-                self.asked = Rank((request.tid / 4 % u64::from(self.owners)) as u16);
+                let any = Rank((request.tid / 4 % u64::from(self.owners)) as u16);
+                self.asked = if self.gone.contains(&any) { Rank(0) } else { any };
             }
             steps.push(Step::Send(self.asked, Event::Request(self.id, request.clone())));
         }

@@ -48,6 +48,8 @@ pub struct Scenario {
     pub resets: u64,
     /// The first owner learns at some moment that there are others.
     pub grows: bool,
+    /// So many of the last owners leave, one after the other.
+    pub leaves: u16,
 }
 
 impl Scenario {
@@ -69,6 +71,7 @@ impl Scenario {
             spread: false,
             resets: 0,
             grows: false,
+            leaves: 0,
         }
     }
 
@@ -80,6 +83,14 @@ impl Scenario {
         let spread = rng.permille(700);
         let grows = rng.permille(300);
         Scenario { owners, resets, spread, grows, ..Scenario::shape(seed) }
+    }
+
+    /// The shape of a seed in which owners leave.
+    pub fn fewer(seed: u64) -> Scenario {
+        let several = Scenario::several(seed);
+        let most = u64::from(several.owners);
+        let leaves = Rng::new(seed ^ 0x31f7).range(1, most) as u16;
+        Scenario { leaves, ..several }
     }
 }
 
@@ -119,6 +130,12 @@ enum Flight {
     Restart(Rank),
     /// Clients have had time enough.
     ReconnectOver(Rank),
+    /// The owner is to leave.
+    Leave(Rank),
+    /// The owner learns which ones have left.
+    Fewer(Rank),
+    /// A client learns that an owner has left.
+    ClientKnows(ClientId, Rank),
 }
 
 impl Flight {
@@ -133,8 +150,10 @@ impl Flight {
             | Flight::Read(rank, _)
             | Flight::Wake(rank)
             | Flight::Restart(rank)
+            | Flight::Leave(rank)
+            | Flight::Fewer(rank)
             | Flight::ReconnectOver(rank) => Some(*rank),
-            Flight::Turn(_) => None,
+            Flight::Turn(_) | Flight::ClientKnows(..) => None,
         }
     }
 }
@@ -198,6 +217,9 @@ struct World {
     rounds: u64,
     /// The first owner does not know that there are others.
     alone: bool,
+    /// Owners that have left, and the one that is to.
+    gone: BTreeSet<Rank>,
+    leaving: Option<Rank>,
     report: Report,
     verbose: bool,
 }
@@ -225,6 +247,8 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
         flushing: BTreeSet::new(),
         rounds: 0,
         alone: scenario.grows,
+        gone: BTreeSet::new(),
+        leaving: None,
         report: Report::default(),
         verbose: std::env::var("SIPHON_SIM_TRACE").is_ok(),
     };
@@ -237,6 +261,7 @@ impl World {
         Conf {
             rank,
             owners: if self.alone && rank == Rank(0) { 1 } else { self.scenario.owners },
+            absent: self.gone.clone(),
             spread: self.scenario.spread,
             peer_retry: 3 * MS,
             cache_entries_max: self.scenario.cache,
@@ -281,8 +306,10 @@ impl World {
         self.owners[usize::from(rank.0)].life
     }
 
+    /// Owners that are there.
     fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
-        (0..self.scenario.owners).map(Rank)
+        let gone = self.gone.clone();
+        (0..self.scenario.owners).map(Rank).filter(move |r| !gone.contains(r))
     }
 
     fn launch(&mut self, at: u64, flight: Flight) {
@@ -367,10 +394,17 @@ impl World {
 
     /// Whether all clients are done, and the server has nothing on its way.
     fn is_quiet(&self) -> bool {
-        let quiet = |o: &Owner| o.mds.as_ref().is_some_and(|m| m.is_active() && m.is_quiet());
-        let held =
-            |c| self.owners.iter().any(|o| o.mds.as_ref().is_none_or(|m| m.inodes_of(c) > 0));
-        self.owners.iter().all(quiet)
+        let quiet = |r: Rank| {
+            let mds = self.owners[usize::from(r.0)].mds.as_ref();
+            mds.is_some_and(|m| m.is_active() && m.is_quiet())
+        };
+        let held = |c| {
+            let of = |r: Rank| self.owners[usize::from(r.0)].mds.as_ref();
+            self.ranks().any(|r| of(r).is_none_or(|m| m.inodes_of(c) > 0))
+        };
+        self.leaving.is_none()
+            && (self.scenario.leaves == 0 || self.alone)
+            && self.ranks().all(quiet)
             && self.clients.values().filter(|c| !c.dead).all(|c| c.is_idle() && c.caps.is_empty())
             && self
                 .clients
@@ -383,7 +417,7 @@ impl World {
     fn add_client(&mut self) {
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        self.clients.insert(id, Client::new(id, self.scenario.owners));
+        self.clients.insert(id, Client::new(id, self.scenario.owners, self.gone.clone()));
         for rank in self.ranks() {
             let open = Event::Session(id, SessionEvent::Open);
             self.message(id, rank, true, Flight::ToServer(rank, id, open));
@@ -430,6 +464,15 @@ impl World {
             }
             Flight::Turn(client) => self.turn(client),
             Flight::Restart(rank) => self.restart(rank),
+            Flight::ClientKnows(id, rank) => self.knows_less(id, rank),
+            Flight::Leave(rank) if same => self.event(rank, Event::Leave),
+            Flight::Fewer(rank) if same => {
+                let (owners, gone) = (self.scenario.owners, self.gone.clone());
+                if let Some(mds) = &mut self.owner(rank).mds {
+                    mds.set_owners(owners, gone);
+                }
+                self.event(rank, Event::Wake)
+            }
             Flight::ReconnectOver(rank) if same => self.event(rank, Event::ReconnectOver),
             _ => Ok(()),
         }
@@ -579,6 +622,7 @@ impl World {
                 self.launch(at, Flight::Wake(rank));
             }
             Action::Flushed => self.has_flushed(rank),
+            Action::Left => return self.has_left(rank),
             Action::Blocklist { token, client } => {
                 let new = self.blocked.insert(client);
                 self.mark("evicted");
@@ -645,6 +689,8 @@ impl World {
             Message::Ask(_) => "asked",
             Message::Report(_) => "report",
             Message::Reported(..) => "reported",
+            Message::HandOver(_) => "handed over",
+            Message::TakenOver => "taken over",
         });
         if self.rng.permille(self.scenario.resets) && !self.flushed {
             self.mark("reset");
@@ -737,6 +783,11 @@ impl World {
                 let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
                 client.caps_message(&message)
             }
+            Action::Session(_, mds::SessionMessage::Close)
+                if self.leaving == Some(rank) || self.gone.contains(&rank) =>
+            {
+                return self.knows_less(id, rank);
+            }
             Action::Session(_, message) => {
                 client.session(rank, message);
                 Vec::new()
@@ -808,6 +859,45 @@ impl World {
         }
     }
 
+    /// The last owner that is there is to leave.
+    fn begin_to_leave(&mut self) {
+        self.scenario.leaves -= 1;
+        self.leaving = self.ranks().last();
+        if let Some(rank) = self.leaving {
+            self.mark("leaves");
+            self.launch(self.now + 1, Flight::Leave(rank));
+        }
+    }
+
+    /// An owner has left. The others learn that from the map, sooner or later.
+    fn has_left(&mut self, rank: Rank) -> Result<(), String> {
+        self.mark("left");
+        self.say(("left", rank));
+        let owner = self.owner(rank);
+        if !owner.log.log.is_empty() {
+            return Err(format!("{rank:?} left, and there is something in its log"));
+        }
+        owner.mds = None;
+        self.leaving = None;
+        self.gone.insert(rank);
+        for other in self.ranks() {
+            let at = self.soon(5_000);
+            self.launch(at, Flight::Fewer(other));
+        }
+        for id in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.message(id, rank, false, Flight::ClientKnows(id, rank));
+        }
+        Ok(())
+    }
+
+    fn knows_less(&mut self, id: ClientId, rank: Rank) -> Result<(), String> {
+        let blocked = self.blocked.contains(&id);
+        let client = self.clients.get_mut(&id).filter(|c| !c.dead && !blocked);
+        let steps = client.map(|c| c.left(rank)).transpose()?.unwrap_or_default();
+        self.carry_out(id, steps);
+        Ok(())
+    }
+
     /// The first owner learns that there are others.
     fn grow(&mut self) -> Result<(), String> {
         self.alone = false;
@@ -822,6 +912,14 @@ impl World {
     fn turn(&mut self, id: ClientId) -> Result<(), String> {
         if self.alone && self.rng.permille(50) {
             self.grow()?;
+        }
+        if !self.alone
+            && !self.flushed
+            && self.leaving.is_none()
+            && self.scenario.leaves > 0
+            && (self.calm || self.rng.permille(10))
+        {
+            self.begin_to_leave();
         }
         let (calm, deaths) = (self.calm, self.scenario.deaths);
         if self.owners.iter().any(|o| o.mds.is_some())
@@ -851,9 +949,10 @@ impl World {
                 self.message(id, rank, true, Flight::ToServer(rank, id, event));
             }
             if !calm && self.rng.permille(3) {
-                let rank = match self.scenario.owners {
+                let there: Vec<Rank> = self.ranks().collect();
+                let rank = match there.len() {
                     1 => Rank(0),
-                    n => Rank(self.rng.range(0, u64::from(n)) as u16),
+                    n => there[self.rng.range(0, n as u64) as usize],
                 };
                 self.event(rank, Event::Flush)?;
             }
@@ -887,7 +986,7 @@ impl World {
                         self.flights.insert(at, (life, flight));
                     }
                 }
-                Flight::Turn(_) | Flight::Restart(_) => {
+                Flight::Turn(_) | Flight::Restart(_) | Flight::ClientKnows(..) => {
                     self.flights.insert(at, (life, flight));
                 }
                 flight if flight.rank() != Some(rank) => {
@@ -947,6 +1046,10 @@ impl World {
         }
         let at = self.now + 300 * MS;
         self.launch(at, Flight::ReconnectOver(rank));
+        if self.leaving == Some(rank) {
+            let at = self.soon(50_000);
+            self.launch(at, Flight::Leave(rank));
+        }
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };

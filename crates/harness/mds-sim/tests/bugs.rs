@@ -38,6 +38,12 @@ macro_rules! bugs_of_several {
     };
 }
 
+macro_rules! bugs_of_fewer {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::fewer); })*
+    };
+}
+
 bugs! {
     an_answer_before_the_log_is_found: EarlyReply,
     a_read_of_what_may_be_lost_is_found: EarlyRead,
@@ -61,4 +67,10 @@ bugs_of_several! {
     a_decision_that_is_forgotten_is_found: ForgetDecided,
     a_prepared_half_that_keeps_nothing_is_found: NoLock,
     a_root_that_is_reported_without_an_answer_is_found: ReportLost,
+}
+
+bugs_of_fewer! {
+    an_owner_that_leaves_clients_with_capabilities_is_found: LeaveWithCaps,
+    a_hand_over_that_is_answered_before_the_log_is_found: TakenEarly,
+    statistics_that_are_lost_with_a_name_are_found: GraftStats,
 }

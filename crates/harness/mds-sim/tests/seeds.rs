@@ -7,10 +7,21 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn check(seed: u64, several: bool) -> Report {
-    let scenario = if several { Scenario::several(seed) } else { Scenario::shape(seed) };
+#[derive(Clone, Copy)]
+enum Owners {
+    One,
+    Several,
+    /// Some leave.
+    Fewer,
+}
+
+fn check(seed: u64, owners: Owners) -> Report {
+    let (scenario, test) = match owners {
+        Owners::One => (Scenario::shape(seed), "one_seed"),
+        Owners::Several => (Scenario::several(seed), "one_seed_of_several_owners"),
+        Owners::Fewer => (Scenario::fewer(seed), "one_seed_of_fewer_owners"),
+    };
     let result = std::panic::catch_unwind(|| run(seed, &scenario));
-    let test = if several { "one_seed_of_several_owners" } else { "one_seed" };
     let line = format!(
         "replay: SIPHON_SIM_SEED={seed} SIPHON_SIM_TRACE=1 cargo test -p mds-sim --test seeds {test} -- --nocapture"
     );
@@ -22,13 +33,13 @@ fn check(seed: u64, several: bool) -> Report {
 }
 
 /// Runs seeds, and says what happened how often.
-fn many(usual: u64, several: bool) -> (u64, BTreeMap<&'static str, u64>) {
+fn many(usual: u64, owners: Owners) -> (u64, BTreeMap<&'static str, u64>) {
     let count = number("SIPHON_SIM_SEEDS").unwrap_or(usual);
     let first = number("SIPHON_SIM_FIRST").unwrap_or(0);
     let mut marks = BTreeMap::new();
     let (mut answered, mut local) = (0, 0);
     for seed in first..first + count {
-        let report = check(seed, several);
+        let report = check(seed, owners);
         answered += report.answered;
         local += report.local;
         for (what, n) in report.marks {
@@ -41,7 +52,7 @@ fn many(usual: u64, several: bool) -> (u64, BTreeMap<&'static str, u64>) {
 
 #[test]
 fn seeds() {
-    let (count, marks) = many(200, false);
+    let (count, marks) = many(200, Owners::One);
     if count >= 200 {
         // The hard cases were reached.
         for what in [
@@ -68,13 +79,13 @@ fn seeds() {
 #[test]
 fn one_seed() {
     if let Some(seed) = number("SIPHON_SIM_SEED") {
-        eprintln!("{:?}", check(seed, false));
+        eprintln!("{:?}", check(seed, Owners::One));
     }
 }
 
 #[test]
 fn seeds_of_several_owners() {
-    let (count, marks) = many(200, true);
+    let (count, marks) = many(200, Owners::Several);
     if count >= 200 {
         for what in [
             "answered again",
@@ -103,17 +114,35 @@ fn seeds_of_several_owners() {
 #[test]
 fn one_seed_of_several_owners() {
     if let Some(seed) = number("SIPHON_SIM_SEED") {
-        eprintln!("{:?}", check(seed, true));
+        eprintln!("{:?}", check(seed, Owners::Several));
+    }
+}
+
+#[test]
+fn seeds_of_fewer_owners() {
+    let (count, marks) = many(100, Owners::Fewer);
+    if count >= 100 {
+        for what in ["answered again", "crashed", "forwarded", "handed over", "left", "taken over"]
+        {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_of_fewer_owners() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed, Owners::Fewer));
     }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {
-        for several in [false, true] {
-            let (a, b) = (check(seed, several), check(seed, several));
+        for owners in [Owners::One, Owners::Several, Owners::Fewer] {
+            let (a, b) = (check(seed, owners), check(seed, owners));
             assert_eq!(a.trace, b.trace, "seed {seed}");
         }
     }
-    assert_ne!(check(0, false).trace, check(1, false).trace);
+    assert_ne!(check(0, Owners::One).trace, check(1, Owners::One).trace);
 }

@@ -5,7 +5,7 @@ use crate::peer::OwnerTables;
 use crate::request::{Reply, Request};
 use crate::types::{
     Batch, ClientId, Dentry, DirFrag, DirStat, Ino, Inode, Layout, Name, NestStat, Promise, Rank,
-    Space, Steady,
+    SessionRecord, Space, Steady,
 };
 use bytes::Bytes;
 use denc_derive::Denc;
@@ -148,6 +148,9 @@ pub enum Action {
     /// Have a client ask another owner, with this request in place of its own. No other answer to
     /// that follows.
     Forward(ClientId, Rank, Box<Request>),
+    /// Answers [`Event::Leave`](crate::Event::Leave): nothing is left here, and the first owner has
+    /// it.
+    Left,
     /// Answers [`Event::Flush`](crate::Event::Flush): all that was done before it is at rest.
     Flushed,
 }
@@ -243,15 +246,4 @@ pub struct Tables {
     /// What is shared with other owners. In the log it stands beside the tables.
     #[denc(skip)]
     pub owners: OwnerTables,
-}
-
-/// What must survive of a session.
-#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-pub struct SessionRecord {
-    /// Requests that changed something, with the file that was made.
-    pub completed: BTreeMap<u64, Ino>,
-    /// The client knows the answers of all requests before this one.
-    pub oldest_tid: u64,
-    /// Flushes of capabilities that are done.
-    pub flushes: BTreeMap<u64, ()>,
 }

@@ -47,7 +47,7 @@ pub struct Conf {
     pub rank: crate::Rank,
     /// How many owners there are.
     pub owners: u16,
-    /// Owners that are not there: no new directory goes to them.
+    /// Owners that have left: the first one has all of theirs.
     pub absent: BTreeSet<crate::Rank>,
     /// New directories go to all owners, by the hash of the directory above and the name. Else they
     /// go where the directory above is, unless a pin says another owner.
@@ -139,4 +139,10 @@ pub enum Bug {
     NoLock,
     /// The inode of a part's root is held for reported when it is sent.
     ReportLost,
+    /// An owner leaves before clients have given everything back.
+    LeaveWithCaps,
+    /// The owner that leaves is answered before the log has what it handed over.
+    TakenEarly,
+    /// Statistics that a root has not reported are lost when its owner takes its name over.
+    GraftStats,
 }

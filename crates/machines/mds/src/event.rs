@@ -49,6 +49,9 @@ pub enum Event {
     Wake,
     /// Another owner's word. Those of one owner come in order, and some may be lost.
     Peer(Rank, Box<crate::peer::Message>),
+    /// The owner is to hand all that it has over to the first one. Ends with
+    /// [`Action::Left`](crate::Action::Left).
+    Leave,
     /// Everything is to be written to its place at rest. Ends with
     /// [`Action::Flushed`](crate::Action::Flushed).
     Flush,

@@ -30,7 +30,7 @@ pub mod request;
 pub mod rights;
 pub mod types;
 
-pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, SessionRecord, Tables};
+pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, Tables};
 pub use conf::{Bug, Conf};
 pub use event::{CapAttrs, CapsUpdate, Claim, Event, SessionEvent, Token};
 pub use machine::{Executed, Mds, Replay, ReplayError, TenantUse};
@@ -41,5 +41,5 @@ pub use request::{
 pub use rights::{Grant, Rights};
 pub use types::{
     Batch, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat, Promise,
-    Quota, Rank, Space, Steady,
+    Quota, Rank, SessionRecord, Space, Steady,
 };

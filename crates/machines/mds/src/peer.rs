@@ -12,7 +12,7 @@
 //! ```
 
 use crate::request::FilePath;
-use crate::types::{ClientId, Ino, Inode, Layout, Name, Rank};
+use crate::types::{ClientId, Ino, Inode, Layout, Name, Rank, SessionRecord};
 use denc::{BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,20 @@ pub enum Message {
     Report(Box<Inode>),
     /// What was reported is durable, up to this version.
     Reported(Ino, u64),
+    /// The sender serves no more, and all that it had is at rest.
+    HandOver(Box<HandOver>),
+    /// The receiver's inodes are the sender's from now on, and that is durable.
+    TakenOver,
+}
+
+/// What is not at rest of an owner that leaves.
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
+#[denc(version = 1, compat = 1)]
+pub struct HandOver {
+    /// Roots of its parts.
+    pub roots: BTreeMap<Ino, Root>,
+    /// What it has done for clients.
+    pub records: BTreeMap<ClientId, SessionRecord>,
 }
 
 /// Halves that one owner is to make ready.
@@ -160,7 +174,7 @@ pub struct Root {
 
 /// What an owner must keep of what it shares with others.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct OwnerTables {
     /// Roots of its parts.
     pub roots: BTreeMap<Ino, Root>,
@@ -168,6 +182,15 @@ pub struct OwnerTables {
     pub prepared: BTreeMap<TxnId, Prepared>,
     /// Decisions that these owners may not know.
     pub decided: BTreeMap<TxnId, BTreeSet<Rank>>,
+    /// Owners that have left, of which this one has all.
+    #[denc(since = 2)]
+    pub kept: BTreeSet<Rank>,
+    /// This owner serves no more.
+    #[denc(since = 2)]
+    pub left: bool,
+    /// What clients had done with an owner that left.
+    #[denc(since = 2)]
+    pub records: BTreeMap<ClientId, SessionRecord>,
 }
 
 /// The newest form of a message, and the oldest reader that understands it.
@@ -214,6 +237,11 @@ impl Encode for Message {
                 8u8.encode(out, f);
                 (*ino, *version).encode(out, f);
             }
+            Message::HandOver(what) => {
+                9u8.encode(out, f);
+                what.encode(out, f);
+            }
+            Message::TakenOver => 10u8.encode(out, f),
         });
     }
 }
@@ -230,6 +258,8 @@ impl Decode for Message {
             6 => Message::Ask(r.get()?),
             7 => Message::Report(Box::new(r.get()?)),
             8 => Message::Reported(r.get()?, r.get()?),
+            9 => Message::HandOver(Box::new(r.get()?)),
+            10 => Message::TakenOver,
             found => return unknown("a message of an owner", found),
         })
     }
@@ -330,6 +360,16 @@ mod tests {
                 Half::Take(path.clone()),
             ],
         };
+        let record = SessionRecord {
+            completed: [(7, inode.ino), (8, Ino(0))].into(),
+            oldest_tid: 7,
+            flushes: [(3, ())].into(),
+        };
+        let root = Root { inode: (*inode).clone(), above: Rank(2), layout: None };
+        let hand_over = HandOver {
+            roots: [(inode.ino, root)].into(),
+            records: [(ClientId(4711), record)].into(),
+        };
         vec![
             Message::Prepare(prepare),
             Message::Prepared(txn, vec![found, Found::default()]),
@@ -342,6 +382,8 @@ mod tests {
             Message::Ask(txn),
             Message::Report(inode.clone()),
             Message::Reported(inode.ino, 9),
+            Message::HandOver(Box::new(hand_over)),
+            Message::TakenOver,
         ]
     }
 

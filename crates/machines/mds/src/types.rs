@@ -159,6 +159,17 @@ pub struct Promise {
 #[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ClientId(pub u64);
 
+/// What must survive of a session.
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
+pub struct SessionRecord {
+    /// Requests that changed something, with the file that was made.
+    pub completed: BTreeMap<u64, Ino>,
+    /// The client knows the answers of all requests before this one.
+    pub oldest_tid: u64,
+    /// Flushes of capabilities that are done.
+    pub flushes: BTreeMap<u64, ()>,
+}
+
 /// A part of a directory's entries by the hashes of their names, with Ceph's number: bits, then
 /// value. The whole directory is 0.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]

@@ -117,7 +117,8 @@ impl Mds {
 
     /// Reads an inode: one of this owner, or a shadow.
     pub(crate) fn load(&mut self, ino: Ino) -> Exec<()> {
-        let (rank, mds_dir) = (self.conf.rank, Ino::mds_dir(self.conf.rank));
+        let rank = ino.owner();
+        let mds_dir = Ino::mds_dir(rank);
         if ino == Ino::ROOT || ino == mds_dir {
             return self.fetch(Fetch::Base(ino));
         }
@@ -147,6 +148,11 @@ impl Mds {
             return fail(Errno::ESTALE);
         }
         self.misplaced.insert(ino, place);
+        self.fetch(Fetch::Backtrace(ino))
+    }
+
+    /// Reads where an inode lives.
+    pub(crate) fn find_place(&mut self, ino: Ino) -> Exec<()> {
         self.fetch(Fetch::Backtrace(ino))
     }
 
@@ -208,16 +214,21 @@ impl Mds {
         }
     }
 
-    /// Puts an entry that was read into memory, unless what is there is newer.
-    fn adopt(&mut self, dir: DirFrag, name: &Name, dentry: Option<Dentry>) -> Result<(), i32> {
+    /// Puts an entry that was read into memory, unless what is there is newer. False for the name
+    /// of a root that has no place yet in this directory, which was taken over.
+    fn adopt(&mut self, dir: DirFrag, name: &Name, dentry: Option<Dentry>) -> Result<bool, i32> {
         if self.dir_mut(dir).entries.contains_key(name) {
-            return Ok(());
+            return Ok(true);
         }
         let link = match dentry {
             None => Link::Absent,
             Some(Dentry::Remote { ino, d_type }) => Link::Remote(ino, d_type),
             Some(Dentry::Primary(inode)) => {
                 let ino = inode.ino;
+                if self.awaits_graft(ino) {
+                    self.peers.shadows.insert(ino, (dir.ino, name.clone(), inode));
+                    return Ok(false);
+                }
                 if self.nodes.contains_key(&ino) {
                     // Two names at rest have one inode: the directory is damaged.
                     return Err(Errno::EIO.0);
@@ -227,7 +238,7 @@ impl Mds {
             }
         };
         self.insert_entry(dir, name.clone(), link);
-        Ok(())
+        Ok(true)
     }
 
     pub(crate) fn insert_entry(&mut self, dir: DirFrag, name: Name, link: Link) {
@@ -284,10 +295,16 @@ impl Mds {
             // A page that neither holds anything nor ends the directory would be asked for again.
             return self.resume(ops, Err(Errno::EIO.0));
         }
+        let mut whole = true;
         for (name, dentry) in entries {
-            if let Err(errno) = self.adopt(dir, &name, Some(dentry)) {
-                return self.resume(ops, Err(errno));
+            match self.adopt(dir, &name, Some(dentry)) {
+                Ok(here) => whole &= here,
+                Err(errno) => return self.resume(ops, Err(errno)),
             }
+        }
+        if !whole {
+            // It is read again, until all names in it are here.
+            return self.resume(ops, Ok(()));
         }
         let d = self.dir_mut(dir);
         if end && after.is_none() {
@@ -306,7 +323,7 @@ impl Mds {
     pub(crate) fn entry_read(&mut self, token: Token, result: Result<Option<Dentry>, i32>) {
         let Some((Fetch::Entry(dir, name), ops)) = self.fetched(token) else { return };
         let result = result.and_then(|dentry| self.adopt(dir, &name, dentry));
-        self.resume(ops, result);
+        self.resume(ops, result.map(|_| ()));
     }
 
     pub(crate) fn base_read(&mut self, token: Token, result: Result<Box<Inode>, i32>) {

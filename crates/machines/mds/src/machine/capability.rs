@@ -6,6 +6,7 @@
 use super::Mds;
 use super::node::{Cap, Need, Node};
 use super::operation::{Exec, Kind, OpId, Phase, Stop, fail};
+use super::state::Leaving;
 use super::stats::Change;
 use crate::action::{Action, CapsMessage, CapsOp};
 use crate::caps::{self, Group, Mode};
@@ -153,10 +154,13 @@ impl Mds {
         let Some(node) = self.nodes.get(&ino) else { return };
         let clients: Vec<ClientId> = node.caps.keys().copied().collect();
         let locked = self.locked(ino);
+        // An owner that leaves takes all back.
+        let leaves = self.peers.leaving >= Some(Leaving::Caps);
+        let most = if leaves && bug != Bug::LeaveWithCaps { caps::PIN } else { caps::ALL };
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
-            let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked;
+            let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked & most;
             let Some(cap) = node.caps.get_mut(client) else { continue };
             let keep = cap.pending & allowed;
             if keep != cap.pending {
@@ -170,7 +174,7 @@ impl Mds {
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
-            let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked;
+            let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked & most;
             // A client that hears of the last link's end gives the inode back when it is closed.
             let gone = if node.inode.nlink == 0 { caps::LINK_SHARED } else { 0 };
             let wanted = cap.wanted | gone;

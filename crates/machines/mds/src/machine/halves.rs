@@ -4,6 +4,7 @@
 use super::Mds;
 use super::node::Link;
 use super::operation::{Exec, Kind, Stop, fail};
+use super::state::Leaving;
 use super::stats::{self, Change};
 use crate::caps::{self, Group};
 use crate::conf::Bug;
@@ -92,6 +93,9 @@ impl Mds {
         let txn = prepare.txn;
         if txn.rank != from || self.peers.preparing.contains_key(&txn) {
             return;
+        }
+        if self.peers.leaving > Some(Leaving::Locks) && !self.peers.prepared.contains_key(&txn) {
+            return self.say(from, Batch(0), Message::Refused(txn, Refusal::Busy));
         }
         match self.peers.prepared.get(&txn) {
             Some((batch, prepared)) => {

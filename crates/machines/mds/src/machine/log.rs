@@ -3,10 +3,12 @@
 
 use super::Mds;
 use super::node::{Dirty, Link};
-use crate::action::{Action, SessionRecord, Tables};
+use crate::action::{Action, Tables};
 use crate::conf::Bug;
 use crate::peer::{OwnerTables, Prepared, Root, TxnId};
-use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Rank, Space};
+use crate::types::{
+    Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Rank, SessionRecord, Space,
+};
 use denc::Encode;
 use denc_derive::Denc;
 use std::collections::BTreeSet;

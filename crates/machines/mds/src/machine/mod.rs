@@ -7,6 +7,7 @@ mod cache;
 mod capability;
 mod entrance;
 mod halves;
+mod hand_over;
 mod lock_table;
 mod locks;
 mod log;
@@ -236,6 +237,9 @@ impl Mds {
         if !self.is_active() {
             out.push(format!("{:?}", self.phase));
         }
+        if let Some(step) = self.peers.leaving {
+            out.push(format!("leaving: {step:?}"));
+        }
         for (id, state) in &self.ops {
             let reads = self.fetches.values().filter(|(_, ops)| ops.contains(id));
             let reads: Vec<_> = reads.map(|(what, _)| what).collect();
@@ -301,8 +305,22 @@ impl Mds {
         self.settle();
     }
 
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, mut event: Event) {
+        if self.has_left() && Self::is_of_client(&event) {
+            if let Event::Session(client, crate::event::SessionEvent::Open) = event {
+                self.out.push_back(Action::Session(client, crate::action::SessionMessage::Close));
+            }
+            return;
+        }
         if self.defers(&event) {
+            // An owner that leaves waits for what comes back with a request.
+            if let Event::Request(client, request) = &mut event
+                && self.phase == Phase::Active
+            {
+                for release in std::mem::take(&mut request.releases) {
+                    self.released(*client, &release);
+                }
+            }
             self.deferred.push(event);
             return;
         }
@@ -339,13 +357,19 @@ impl Mds {
             }
             Event::Peer(rank, message) => self.peer_message(rank, *message),
             Event::Flush => self.begin_flush(),
+            Event::Leave => self.leave(),
         }
     }
 
     /// Whether an event has to wait until clients are back.
     fn defers(&self, event: &Event) -> bool {
-        self.phase != Phase::Active
-            && matches!(event, Event::Request(..) | Event::Caps(..) | Event::CapRelease(..))
+        match event {
+            Event::Request(..) => {
+                self.phase != Phase::Active || self.peers.leaving > Some(state::Leaving::Locks)
+            }
+            Event::Caps(..) | Event::CapRelease(..) => self.phase != Phase::Active,
+            _ => false,
+        }
     }
 
     /// Does all that can be done now.
@@ -355,7 +379,7 @@ impl Mds {
                 self.run(op);
             } else if let Some(ino) = self.judge.pop_first() {
                 self.judge(ino);
-            } else if !(self.pump() || self.purge() || self.write_back()) {
+            } else if !(self.pump() || self.purge() || self.write_back() || self.leave_on()) {
                 break;
             }
         }
@@ -437,7 +461,9 @@ impl Mds {
             Kind::Caps(update) => self.caps_update(state.client, &update).map(|()| None),
             Kind::WriteDir(dir) => self.write_dir(dir).map(|()| None),
             Kind::Backtrace(ino) => self.write_backtrace(ino).map(|()| None),
-            Kind::Strays(i) => self.scan_strays(i, state).map(|()| None),
+            Kind::Strays(dir) => self.scan_strays(dir, state).map(|()| None),
+            Kind::Graft(ino) => self.graft(ino).map(|()| None),
+            Kind::Claimed(ino) => self.chain(ino).map(|()| None),
             Kind::Purged(ino) => self.purged(ino).map(|()| None),
             Kind::Sized(ino, found) => self.sized(ino, found).map(|()| None),
             Kind::Prepare(prepare) => self.prepare_halves(&prepare).map(|()| None),
@@ -469,6 +495,16 @@ impl Mds {
                 self.forward(state.client, request);
             }
             (Kind::Prepare(prepare), result) => self.halves_ended(prepare, result.map(|_| ())),
+            (Kind::Graft(ino), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
+                self.peers.placeless.insert(*ino);
+            }
+            (Kind::Graft(ino), Err(_)) => {
+                self.start(ClientId(0), Kind::Graft(*ino));
+            }
+            // Nothing is there that the client could have.
+            (Kind::Claimed(ino), Err(Stop::Fail(_) | Stop::Away)) => {
+                self.claims.remove(ino);
+            }
             (Kind::Apply(txn), _) => {
                 self.peers.applying.remove(txn);
             }

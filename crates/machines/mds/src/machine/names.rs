@@ -97,6 +97,8 @@ impl Mds {
         let is_dir = inode.is_dir();
         let owner = if is_dir { self.place(dir, &name) } else { self.conf.rank };
         let ino = if owner == self.conf.rank {
+            // What was asked of another owner, before a pin was changed, is not decided.
+            self.give_back(state);
             let space = self.space_of(dir);
             self.new_ino(space)
         } else {
@@ -262,7 +264,7 @@ impl Mds {
         }
         self.writes(client, dir, Group::File);
         self.settled()?;
-        let halves = vec![(path.ino.owner(), Half::Link(path))];
+        let halves = vec![(self.keeper(path.ino), Half::Link(path))];
         let found = self.prepare(state, request, halves)?;
         let Some(&Found { ino, d_type }) = found.first() else { return fail(Errno::EIO) };
         if super::rename::stays(d_type) {
@@ -289,7 +291,7 @@ impl Mds {
     /// The half that takes the name of another owner's inode.
     pub(crate) fn taking(&self, ino: Ino) -> (crate::types::Rank, Half) {
         let half = if self.is_dir(ino) { Half::Remove(ino) } else { Half::Unlink(ino) };
-        (ino.owner(), half)
+        (self.keeper(ino), half)
     }
 
     /// Takes the name of another owner's inode.

@@ -42,15 +42,19 @@ pub(crate) enum Kind {
     /// An inode's backtrace is written.
     Backtrace(Ino),
     /// A stray directory is looked through, for what a server before this one left.
-    Strays(u64),
+    Strays(Ino),
     /// An inode's data is gone.
     Purged(Ino),
     /// Another owner wants halves of a transaction made ready.
     Prepare(Box<peer::Prepare>),
     /// Halves are carried out.
     Apply(peer::TxnId),
+    /// A root of this owner gets its place in a directory that was taken over.
+    Graft(Ino),
     /// Another owner reports the root of a part.
     Report(Rank, Box<crate::types::Inode>),
+    /// An inode that a client claims is read, so that the client can be asked for it.
+    Claimed(Ino),
     /// The size of a file was found out, or its objects were trimmed.
     Sized(Ino, Option<(u64, Option<types::Utime>)>),
 }

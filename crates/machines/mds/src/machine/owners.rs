@@ -4,7 +4,7 @@
 //! is a shadow: the inode as it was reported last, which goes to rest as any other one.
 
 use super::operation::{Exec, Kind, OpId, Stop, fail};
-use super::state::RootAbove;
+use super::state::{Leaving, RootAbove};
 use super::stats::Change;
 use super::{Executed, Mds};
 use crate::action::Action;
@@ -19,17 +19,22 @@ use types::Errno;
 impl Mds {
     /// Whether an inode is this owner's.
     pub fn is_mine(&self, ino: Ino) -> bool {
-        self.conf.owners <= 1 || ino.owner() == self.conf.rank
+        self.conf.owners <= 1 || self.keeper(ino) == self.conf.rank
     }
 
-    /// There are so many owners from now on, never fewer, and these of them are not there. It takes
+    /// There are so many owners from now on, never fewer, and these of them have left. It takes
     /// effect with the next event.
     pub fn set_owners(&mut self, owners: u16, absent: BTreeSet<Rank>) {
-        self.conf.absent = absent;
         let alone = self.conf.owners <= 1;
         self.conf.owners = self.conf.owners.max(owners);
         if alone && self.conf.owners > 1 {
             self.begin_to_share();
+        }
+        let mut gone = &absent - &self.conf.absent;
+        gone.remove(&self.conf.rank);
+        self.conf.absent = absent;
+        for owner in gone {
+            self.forget_owner(owner);
         }
     }
 
@@ -78,10 +83,11 @@ impl Mds {
         {
             return me;
         }
+        let gone = |r: &Rank| self.conf.absent.contains(r) || self.peers.kept.contains(r);
+        let there = |r: &Rank| r.0 < self.conf.owners && !gone(r);
         let mut at = Some(dir);
         while let Some(node) = at.and_then(|a| self.nodes.get(&a)) {
             let pin = node.inode.pin.checked_sub(1).and_then(|p| u16::try_from(p).ok());
-            let there = |r: &Rank| r.0 < self.conf.owners && !self.conf.absent.contains(r);
             if let Some(rank) = pin.map(Rank).filter(there) {
                 return rank;
             }
@@ -91,7 +97,7 @@ impl Mds {
             return me;
         }
         let hash = crc32c::crc32c_append(dir.0 as u32, name);
-        Rank((hash % u32::from(self.conf.owners)) as u16)
+        Some(Rank((hash % u32::from(self.conf.owners)) as u16)).filter(there).unwrap_or(me)
     }
 
     /// What a listing says of another owner's inode: clients ask its owner for more.
@@ -113,7 +119,7 @@ impl Mds {
             return self.refuse(client, request, Errno::EIO.0, false);
         };
         let named = request.is_named_by(&path);
-        let (to, batch) = (path.ino.owner(), self.seen);
+        let (to, batch) = (self.keeper(path.ino), self.seen);
         if self.conf.history && named {
             let onward = Some(path.ino);
             let tid = request.tid;
@@ -126,10 +132,12 @@ impl Mds {
 
     /// Another owner's word. One that cannot be taken in is as good as lost: it is said again.
     pub(crate) fn peer_message(&mut self, from: Rank, message: Message) {
-        if !self.is_active() || from == self.conf.rank {
+        if !self.is_active() || from == self.conf.rank || self.no_more_takes(from, &message) {
             return;
         }
         match message {
+            Message::HandOver(what) => self.take_hand_over(from, *what),
+            Message::TakenOver => self.handed_over(from),
             Message::Prepare(prepare) => self.take_prepare(from, prepare),
             Message::Prepared(txn, found) => self.halves_ready(from, txn, Ok(found)),
             Message::Refused(txn, why) => self.halves_ready(from, txn, Err(why)),
@@ -154,6 +162,10 @@ impl Mds {
 
     /// Says something to another owner once a batch is durable.
     pub(crate) fn say(&mut self, rank: Rank, batch: Batch, message: Message) {
+        let rank = self.in_place_of(rank);
+        if rank == self.conf.rank {
+            return;
+        }
         self.hold(batch, Action::Peer(rank, Box::new(message)));
     }
 
@@ -171,7 +183,7 @@ impl Mds {
     /// Takes the root of a part over into its shadow.
     pub(crate) fn reported(&mut self, from: Rank, inode: Inode) -> Exec<()> {
         let (ino, version) = (inode.ino, inode.version);
-        if ino.owner() != from || self.is_mine(ino) {
+        if self.keeper(ino) != from || self.is_mine(ino) {
             return Ok(());
         }
         if !self.nodes.contains_key(&ino) {
@@ -210,6 +222,9 @@ impl Mds {
             roots: self.peers.roots.iter().filter_map(root).collect(),
             prepared: self.peers.prepared.iter().map(|(t, (_, p))| (*t, p.clone())).collect(),
             decided: self.peers.decided.iter().map(|(t, (_, r))| (*t, r.clone())).collect(),
+            kept: self.peers.kept.clone(),
+            left: self.has_left(),
+            records: self.peers.records.clone(),
         }
     }
 
@@ -220,6 +235,8 @@ impl Mds {
         if self.conf.owners > 1 {
             self.begin_to_share();
         }
+        self.peers.records = tables.records;
+        self.peers.leaving = tables.left.then_some(Leaving::Flush);
         for (ino, root) in tables.roots {
             let above = RootAbove { above: root.above, layout: root.layout };
             self.peers.roots.insert(ino, above);
@@ -280,6 +297,7 @@ impl Mds {
         for (_, above, inode) in self.peers.reports.values() {
             words.push((*above, self.log.newest(), Message::Report(inode.clone())));
         }
+        words.extend(self.hand_over_again());
         for (rank, batch, message) in words {
             self.say(rank, batch, message);
         }
@@ -288,7 +306,8 @@ impl Mds {
     /// Has the shell call when something is to be said again.
     pub(crate) fn set_peer_alarm(&mut self) {
         let later = self.peers.later.values().min().copied();
-        let waits = self.has_transactions() || !self.peers.reports.is_empty();
+        let tells = self.peers.leaving == Some(Leaving::Tell);
+        let waits = self.has_transactions() || !self.peers.reports.is_empty() || tells;
         let again = waits.then(|| self.peers.asked + self.conf.peer_retry);
         if let Some(at) = later.into_iter().chain(again).min() {
             self.wake(at.max(self.now + 1));

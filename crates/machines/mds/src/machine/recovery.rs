@@ -180,6 +180,7 @@ impl Replay {
         mds.next_cap = (last.0 + 1) << 24;
         mds.phase = Phase::Reconnect(tables.sessions.keys().copied().collect());
         mds.next_ino = tables.next;
+        mds.peers.kept = tables.owners.kept.clone();
         mds.promises = tables.promises;
         mds.adopt_promises();
         for (client, record) in tables.sessions {

@@ -92,7 +92,9 @@ impl Mds {
             self.writes(client, ino, Group::Link);
         }
         self.settled()?;
-        if !halves.is_empty() {
+        if halves.is_empty() {
+            self.give_back(state);
+        } else {
             self.prepare(state, request, halves)?;
         }
         self.take_over(to, &new, over, request)?;
@@ -189,7 +191,7 @@ impl Mds {
         self.reads(client, to, Group::File);
         self.settled()?;
         let over = self.child(to, &new)?;
-        let mut halves = vec![(path.ino.owner(), Half::Take(path))];
+        let mut halves = vec![(self.keeper(path.ino), Half::Take(path))];
         match over {
             // The answer is an error, or nothing happens.
             Some(over) if self.is_dir(over) => {}

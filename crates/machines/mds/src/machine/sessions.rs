@@ -3,11 +3,11 @@
 
 use super::Mds;
 use super::operation::{Kind, Phase};
-use super::state::Session;
-use crate::action::{Action, SessionMessage, SessionRecord};
+use super::state::{Leaving, Session};
+use crate::action::{Action, SessionMessage};
 use crate::conf::Bug;
 use crate::event::{Claim, Event, SessionEvent, Token};
-use crate::types::{Batch, ClientId, Ino};
+use crate::types::{Batch, ClientId, Ino, SessionRecord};
 use std::collections::BTreeSet;
 
 impl SessionRecord {
@@ -17,6 +17,13 @@ impl SessionRecord {
             self.oldest_tid = oldest_tid;
             self.completed = self.completed.split_off(&oldest_tid);
         }
+    }
+
+    /// Takes over what another owner did for the client.
+    pub(crate) fn take_over(&mut self, other: SessionRecord) {
+        let oldest = self.oldest_tid;
+        self.completed.extend(other.completed.into_iter().filter(|(tid, _)| *tid >= oldest));
+        self.flushes.extend(other.flushes);
     }
 
     /// Forgets flushes that the client knows to be durable.
@@ -66,7 +73,11 @@ impl Mds {
         match event {
             SessionEvent::Open => {
                 if !known {
-                    self.add_session(client, SessionRecord::default());
+                    let record = self.peers.records.remove(&client);
+                    if record.is_some() {
+                        self.log_tables();
+                    }
+                    self.add_session(client, record.unwrap_or_default());
                     self.log_session(client);
                 }
                 let message = Action::Session(client, SessionMessage::Open);
@@ -239,8 +250,17 @@ impl Mds {
         for ino in self.recovering.clone() {
             self.recover_size(ino);
         }
-        for i in 0..Ino::STRAYS {
-            self.start(ClientId(0), Kind::Strays(i));
+        // They may have left while there was no server here.
+        for owner in self.conf.absent.clone() {
+            if owner != self.conf.rank {
+                self.forget_owner(owner);
+            }
+        }
+        if self.peers.leaving < Some(Leaving::Flush) {
+            self.look_through_strays(self.conf.rank);
+            for owner in self.peers.kept.clone() {
+                self.go_on_keeping(owner);
+            }
         }
         for event in std::mem::take(&mut self.deferred) {
             self.take(event);

@@ -1,12 +1,14 @@
 //! Parts of the server's state: sessions, tenants, the log, writes, and other owners.
 
 use super::operation::OpId;
-use crate::action::{Action, SessionRecord};
+use crate::action::Action;
 use crate::event::Token;
 use crate::peer::{Prepared, TxnId};
 use crate::request::FilePath;
 use crate::rights::Rights;
-use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Layout, Name, Rank, Space, Steady};
+use crate::types::{
+    Batch, ClientId, DirFrag, Ino, Inode, Layout, Name, Rank, SessionRecord, Space, Steady,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A client's session.
@@ -151,6 +153,25 @@ pub(crate) enum Flushing {
     Tables(Batch),
 }
 
+/// How an owner leaves: step by step, and back to none by a crash before [`Leaving::Flush`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Leaving {
+    /// Locks of files, and files that are open and have no name, are waited for.
+    Locks,
+    /// Requests come to their end, and no others begin.
+    Requests,
+    /// Clients give everything back.
+    Caps,
+    /// Sessions are ended. It is in the log that this owner serves no more; all goes to its place.
+    Flush,
+    /// The log is empty. This is made durable.
+    Trim,
+    /// The other owner is told.
+    Tell,
+    /// The other owner has it all.
+    Gone,
+}
+
 /// What is shared with other owners.
 #[derive(Default, Debug)]
 pub(crate) struct Peers {
@@ -177,6 +198,17 @@ pub(crate) struct Peers {
     /// The first batch of this server: before it is durable, numbers of transactions could come
     /// again.
     pub since: Batch,
+    /// Owners that have left, of which this one has all.
+    pub kept: BTreeSet<Rank>,
+    /// What clients had done with an owner that left, until they have a session with this one; of
+    /// an owner that leaves, what the other one is to know.
+    pub records: BTreeMap<ClientId, SessionRecord>,
+    /// How far this owner is with leaving.
+    pub leaving: Option<Leaving>,
+    /// Roots of this owner, as they are at rest in directories that it took over.
+    pub shadows: BTreeMap<Ino, (Ino, Name, Box<Inode>)>,
+    /// Roots that are not where their backtraces say.
+    pub placeless: BTreeSet<Ino>,
     /// Roots that are reported.
     pub reports: BTreeMap<Ino, (Token, Rank, Box<Inode>)>,
     /// The number of the next transaction.

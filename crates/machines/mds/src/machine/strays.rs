@@ -4,11 +4,12 @@
 use super::Mds;
 use super::node::Link;
 use super::operation::{Exec, Kind, OpState, fail};
+use super::state::Leaving;
 use super::stats::{self, Change};
 use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
-use crate::types::{ClientId, DirFrag, Ino, Name, Space};
+use crate::types::{ClientId, DirFrag, Ino, Name, Rank, Space};
 use types::{Errno, Utime};
 
 /// The name of a stray.
@@ -68,7 +69,7 @@ impl Mds {
 
     /// Begins to remove inodes that neither a name nor a client holds. Says whether there were any.
     pub(crate) fn purge(&mut self) -> bool {
-        if !self.is_active() {
+        if !self.is_active() || self.peers.leaving >= Some(Leaving::Caps) {
             return false;
         }
         let mut begun = false;
@@ -150,9 +151,16 @@ impl Mds {
         Ok(())
     }
 
+    /// Looks through the stray directories of an owner.
+    pub(crate) fn look_through_strays(&mut self, owner: Rank) {
+        for i in 0..Ino::STRAYS {
+            self.start(ClientId(0), Kind::Strays(Ino::stray_of(owner, i)));
+        }
+    }
+
     /// Looks through a stray directory: strays without names and clients are removed.
-    pub(crate) fn scan_strays(&mut self, i: u64, state: &mut OpState) -> Exec<()> {
-        let dir = DirFrag::whole(Ino::stray_of(self.conf.rank, i));
+    pub(crate) fn scan_strays(&mut self, dir: Ino, state: &mut OpState) -> Exec<()> {
+        let dir = DirFrag::whole(dir);
         self.inode(dir.ino)?;
         // Each page that is read puts its strays into memory, where `insert_node` finds them.
         loop {
