@@ -113,10 +113,11 @@ def objects(seconds, size_mb):
     for name, rw, bs in [
         ("4 KiB random write, QD 32", "randwrite", "4k"), ("4 KiB random read, QD 32", "randread", "4k"),
         ("16 KiB random write, QD 32", "randwrite", "16k"), ("16 KiB random read, QD 32", "randread", "16k"),
+        ("16 KiB random 70/30, QD 32", "randrw", "16k"),
         ("4 KiB random write, QD 1", "randwrite", "4k"), ("4 KiB random read, QD 1", "randread", "4k"),
     ]:
-        depth = int(name.rsplit(" ", 1)[1])
-        yield name, lambda c, rw=rw, bs=bs, depth=depth: fio(c, rw, bs, depth, seconds, size_mb, pool=c.pool)
+        depth, extra = int(name.rsplit(" ", 1)[1]), ["--rwmixread=70"] if rw == "randrw" else ()
+        yield name, lambda c, rw=rw, bs=bs, depth=depth, extra=extra: fio(c, rw, bs, depth, seconds, size_mb, pool=c.pool, extra=extra)
     yield "rados bench 4 MiB write, t 16", lambda c: rados_bench(c, "write", 4 << 20, 16, seconds, pool=c.pool)
     yield "rados bench 4 MiB read, t 16", lambda c: rados_bench(c, "rand", 4 << 20, 16, seconds, pool=c.pool)
 

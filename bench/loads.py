@@ -42,15 +42,17 @@ def measured(cluster, argv, seconds, conf=None):
     return text, after - before, usage.ru_utime + usage.ru_stime, peak[0]
 
 
-def fio(cluster, rw, bs, depth, seconds, size_mb, pool="bench"):
+def fio(cluster, rw, bs, depth, seconds, size_mb, pool="bench", extra=()):
+    """fio's rados engine on objects. Of two directions the latencies are those of reads, and the CPU is that of both."""
     argv = ["fio", "--name=peer", "--ioengine=rados", "--clientname=admin", f"--conf={cluster.conf}", f"--pool={pool}", "--busy_poll=0", "--touch_objects=1",
             f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--size={size_mb}M", f"--nrfiles={max(1, size_mb // 4)}",
-            "--file_service_type=random", "--randrepeat=0", "--output-format=json", "--percentile_list=50:95:99:99.9"]
+            "--file_service_type=random", "--randrepeat=0", "--output-format=json", "--percentile_list=50:95:99:99.9", *extra]
     if seconds:
         argv += ["--time_based", f"--runtime={seconds}"]
     text, server, client, peak = measured(cluster, argv, seconds)
     job = json.loads(text[text.index("{"):])["jobs"][0]
-    return row(job["read" if "read" in rw else "write"], server, client, peak)
+    ops = sum(job[d]["total_ios"] for d in ("read", "write"))
+    return row(job["write" if "write" in rw else "read"], server, client, peak, ops)
 
 
 def row(d, server, client, peak, ops=None):

@@ -10,6 +10,8 @@ the figures rest, the table has:
 * df: `bytes_used` of the pool in `ceph df detail`.
 * used: what all OSDs have used more than when they were empty, data and metadata (`ceph osd df`).
 * times (k+m)/k: both in relation to what the code alone makes of the bytes that were written.
+* times blocks: what is used in relation to what shards take in whole blocks of 4 KiB. An object of 1 KiB takes a block on the first
+  shard and on each one of parity: 1 KiB cannot take less than (1+m) blocks in a store of blocks.
 """
 import argparse
 import json
@@ -22,6 +24,7 @@ from clusters import Siphon, Stock, need_space, sh
 from erasure import POOL, make_coded, osds_of, shape
 
 OBJECT_BYTES = 1024
+BLOCK = 4096
 OVERWRITES = 3
 # Figures rest when they have been the same for so many reports.
 SAME = 5
@@ -38,28 +41,36 @@ def of_osds(df):
     return sum(n["kb_used"] for n in df["nodes"]) << 10
 
 
-def row(k, m, stored, used, df):
-    """A step in relation to what k+m makes of it."""
+def in_blocks(k, m, size, unit=BLOCK):
+    """What the shards of an object of so many bytes take in whole blocks. Parity is as long as the first shard."""
+    blocks = lambda n: -(-n // BLOCK) * BLOCK
+    data = [size // (k * unit) * unit + min(unit, max(0, size % (k * unit) - s * unit)) for s in range(k)]
+    return sum(map(blocks, data)) + m * blocks(data[0])
+
+
+def row(k, m, stored, used, df, blocks):
+    """A step in relation to what k+m makes of it, and to the blocks of that."""
     ideal = stored * (k + m) / k
-    return {"stored": stored, "df": df, "used": used, "df_times": df / ideal, "used_times": used / ideal}
+    return {"stored": stored, "df": df, "used": used, "blocks": blocks, "df_times": df / ideal, "used_times": used / ideal,
+            "blocks_times": used / blocks}
 
 
 def lines(results):
     """The table."""
-    yield "| shape | system | step | stored MiB | df MiB | used MiB | df, times (k+m)/k | used, times (k+m)/k |"
-    yield "|---" * 8 + "|"
+    yield "| shape | system | step | stored MiB | df MiB | used MiB | df, times (k+m)/k | used, times (k+m)/k | used, times blocks |"
+    yield "|---" * 9 + "|"
     for text, systems in results.items():
         for system, steps in systems.items():
             for step, r in steps.items():
                 mib = " | ".join(f"{r[c] / 2**20:.1f}" for c in ("stored", "df", "used"))
-                yield f"| {text} | {system} | {step} | {mib} | {r['df_times']:.2f} | {r['used_times']:.2f} |"
+                yield f"| {text} | {system} | {step} | {mib} | {r['df_times']:.2f} | {r['used_times']:.2f} | {r['blocks_times']:.2f} |"
 
 
 class Measured:
     """A cluster with a coded pool, and what it had used when that was empty."""
 
     def __init__(self, cluster, k, m):
-        self.cluster, self.k, self.m, self.stored = cluster, k, m, 0
+        self.cluster, self.k, self.m, self.stored, self.blocks = cluster, k, m, 0, 0
         make_coded(cluster, k, m)
         self.empty = self.rest()[1]
 
@@ -76,18 +87,19 @@ class Measured:
             since, seen = (since + 1, now) if now == seen else (0, now)
         return seen
 
-    def step(self, stored):
-        self.stored += stored
+    def step(self, objects, size):
+        """So many objects of a size were added."""
+        self.stored += objects * size
+        self.blocks += objects * in_blocks(self.k, self.m, size)
         df, used = self.rest()
-        return row(self.k, self.m, self.stored, used - self.empty, df)
+        return row(self.k, self.m, self.stored, used - self.empty, df, self.blocks)
 
 
 def write_objects(cluster, count):
-    """So many objects of 1 KiB; the bytes written."""
+    """So many objects of 1 KiB."""
     argv = ["rados", "-c", cluster.conf, "-p", POOL, "bench", "1000000", "write", "-b", OBJECT_BYTES, "-O", OBJECT_BYTES,
             "--max-objects", count, "-t", "64", "--no-cleanup"]
     sh(*argv)
-    return count * OBJECT_BYTES
 
 
 def rbd(cluster, *words):
@@ -101,20 +113,22 @@ def write_image(cluster, pattern, size, total):
 def steps(cluster, k, m, o):
     """The rows of a cluster."""
     measured, found = Measured(cluster, k, m), {}
-    note = lambda name, stored: found.update({name: measured.step(stored)})
-    note(f"{o.objects} objects of 1 KiB", write_objects(cluster, o.objects))
+    note = lambda name, *added: found.update({name: measured.step(*added)})
+    write_objects(cluster, o.objects)
+    note(f"{o.objects} objects of 1 KiB", o.objects, OBJECT_BYTES)
     rbd(cluster, "create", "bench/space", "--size", f"{o.image_mb}M", "--data-pool", POOL)
     write_image(cluster, "seq", "4M", f"{o.image_mb}M")
-    note("and an image, filled", o.image_mb << 20)
+    # Of objects of 4 MiB.
+    note("and an image, filled", o.image_mb // 4, 4 << 20)
     write_image(cluster, "rand", "4K", f"{OVERWRITES * o.image_mb}M")
-    note("and overwritten at random", 0)
+    note("and overwritten at random", 0, 0)
     return found
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--objects", type=int, default=1_000_000)
-    a.add_argument("--image-mb", type=int, default=4096)
+    a.add_argument("--image-mb", type=int, default=4096, help="a multiple of 4")
     a.add_argument("--shapes", default="2+1,4+2")
     a.add_argument("--osd-size", type=int, default=20, help="GiB")
     a.add_argument("--only", choices=["ceph", "siphon"])

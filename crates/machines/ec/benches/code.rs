@@ -1,6 +1,7 @@
 //! Gigabytes of data a second on one core: each kernel at the shapes in use, beside `memcpy` of the
 //! same bytes in the same run. Data in a small buffer stays in caches; data in a large one comes
-//! from memory, whose bandwidth is the floor.
+//! from memory, whose bandwidth is the floor: `floor/k+m` reads and writes as many bytes as
+//! encoding does, and computes next to nothing.
 
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 use criterion::{criterion_group, criterion_main};
@@ -34,6 +35,22 @@ fn run(
     });
 }
 
+/// Reads `k` shards once and writes `m`: each of these is the XOR of a part of those. It goes a
+/// page at a time, so that what is written leaves the nearest cache once.
+fn touch(sources: &[&[u8]], out: &mut [&mut [u8]]) {
+    let m = out.len();
+    for (i, to) in out.iter_mut().enumerate() {
+        for (n, page) in to.chunks_mut(4096).enumerate() {
+            let part = n * 4096..n * 4096 + page.len();
+            let mut mine = sources.iter().skip(i).step_by(m).map(|s| &s[part.clone()]);
+            page.copy_from_slice(mine.next().expect("no more parity than data"));
+            for s in mine {
+                page.iter_mut().zip(s).for_each(|(t, s)| *t ^= s);
+            }
+        }
+    }
+}
+
 fn encode(c: &mut Criterion) {
     for (shard, name) in [(4096, "4K"), (16384, "16K"), (1 << 20, "1M"), (32 << 20, "32M")] {
         let mut group = c.benchmark_group(format!("encode/{name}-shards"));
@@ -43,6 +60,13 @@ fn encode(c: &mut Criterion) {
             b.iter(|| from.iter().zip(&mut to).for_each(|(f, t)| t.copy_from_slice(f)))
         });
         for (k, m) in [(2, 1), (2, 2), (4, 2), (8, 3)] {
+            let (sources, mut out) = (buffers(k, shard), buffers(m, shard));
+            group.throughput(Throughput::Bytes((k * shard) as u64));
+            group.bench_function(BenchmarkId::new("floor", format!("{k}+{m}")), |b| {
+                let sources = slices(&sources);
+                let mut out: Vec<&mut [u8]> = out.iter_mut().map(Vec::as_mut_slice).collect();
+                b.iter(|| touch(&sources, &mut out));
+            });
             let code = Matrix::jerasure_reed_sol_van(k, m).select(k..k + m);
             for kernel in Kernel::available() {
                 if kernel == Kernel::Scalar && shard != 16384 {
