@@ -11,7 +11,7 @@ use objops::code::on_extent;
 use pg::{MapView, PgConf, PgState, Turn};
 use std::collections::BTreeMap;
 use std::time::Instant;
-use store::Key;
+use store::{Key, Store};
 use types::{Errno, ObjectId, OsdId, PgId, ShardId, SnapContext, SnapId, SpgId};
 
 async fn coded() -> Cluster {
@@ -660,4 +660,69 @@ fn shards_and_their_bytes_are_counted() {
 
 fn hash_of(name: &str) -> u32 {
     ObjectId::new(POOL, "", name.to_owned(), "", SnapId::NOSNAP).hash
+}
+
+/// Objects of which an OSD without room lacks its shard, as their primaries know it.
+fn lacking(c: &Cluster, osd: i32, names: &[String]) -> Vec<String> {
+    let lacks = |name: &&String| {
+        let oid = ObjectId::new(POOL, "", name.to_string(), "", SnapId::NOSNAP);
+        let pgid = c.map.fold(PgId { pool: POOL, seed: oid.hash }).unwrap();
+        let lead = c.map.mapping(pgid).primary.unwrap();
+        lead.osd.0 != osd
+            && c.cores[lead.osd.0 as usize].hosts().iter().any(|h| {
+                h.pgid == pgid
+                    && h.with_pg(|pg| {
+                        pg.is_primary() && pg.copies_lacking(&oid).iter().any(|s| s.osd.0 == osd)
+                    })
+            })
+    };
+    names.iter().filter(lacks).cloned().collect()
+}
+
+/// The shards of a returned OSD wait for room that only deletes of these objects give. A delete
+/// that leaves a clone is a write, and waits for the shard.
+#[test]
+fn a_delete_goes_ahead_of_a_shard_that_waits_for_room() {
+    run(async || {
+        let mut c = Cluster::with_stores(|i| match i {
+            2 => Store::memory_of(2 << 20),
+            _ => Store::memory(),
+        });
+        c.map.coded = true;
+        c.publish();
+        c.settle().await;
+        down(&mut c, 2);
+        c.settle().await;
+        let names: Vec<String> = (0..32).map(|n| format!("o{n}")).collect();
+        for name in &names {
+            write(&mut c, name, 0, bytes(256 << 10, 1)).await;
+        }
+        up(&mut c, 2);
+        c.settle_to(|pg| pg.state().has(PgState::ACTIVE) && pg.mapping().acting.len() == 3).await;
+        for _ in 0..5_000 {
+            tokio::task::yield_now().await;
+        }
+        let lacking = lacking(&c, 2, &names);
+        assert!(lacking.len() > 4, "{lacking:?}");
+        let ask = async |c: &mut Cluster, name: &str| {
+            let (request, to) =
+                c.message(name, SnapId::NOSNAP, vec![on_extent(OpCode::DELETE, 0, 0)]);
+            let mut answer = c.send(request, to);
+            for _ in 0..2_000 {
+                if let Ok(reply) = answer.try_recv() {
+                    return Some(reply.result);
+                }
+                tokio::task::yield_now().await;
+            }
+            None
+        };
+        c.snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)] };
+        assert_eq!(ask(&mut c, &lacking[0]).await, None, "it leaves a clone");
+        c.snapc = SnapContext::default();
+        for name in &lacking[1..] {
+            assert_eq!(ask(&mut c, name).await, Some(0), "{name}");
+            let read = c.op(name, vec![on_extent(OpCode::READ, 0, 0)]).await;
+            assert_eq!(read.result, Errno::ENOENT.as_result());
+        }
+    });
 }

@@ -282,6 +282,14 @@ impl Cluster {
     }
 
     pub(crate) fn with_queue(queue: fn() -> Box<dyn Queue<ClientOp>>) -> Self {
+        Cluster::with(queue, |_| Store::memory())
+    }
+
+    pub(crate) fn with_stores(store: impl Fn(i32) -> Store) -> Self {
+        Cluster::with(|| Box::new(Fifo::default()), store)
+    }
+
+    fn with(queue: fn() -> Box<dyn Queue<ClientOp>>, store: impl Fn(i32) -> Store) -> Self {
         let mut c = Cluster {
             cores: Vec::new(),
             mons: Vec::new(),
@@ -300,7 +308,7 @@ impl Cluster {
             queue,
         };
         for i in 0..3 {
-            c.stores.push(Rc::new(Store::memory()));
+            c.stores.push(Rc::new(store(i)));
             c.add_core(i);
         }
         c

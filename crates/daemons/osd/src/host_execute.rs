@@ -233,12 +233,14 @@ impl PgHost {
         op: &ClientOp,
         target: &ObjectId,
         snapset: &SnapSet,
+        leaves_nothing: bool,
     ) -> Option<ObjectId> {
         let lost = if self.reader.is_damaged() { self.note_damage().await } else { Vec::new() };
         if let Some(oid) = lost.into_iter().next() {
             return Some(oid);
         }
-        let writes = op.info.may_write() && !self.overtakes_copy(op);
+        let overtakes = (leaves_nothing || !self.is_coded()) && self.overtakes_copy(op);
+        let writes = op.info.may_write() && !overtakes;
         if self.with_pg(|pg| pg.must_wait(target, writes)) {
             return Some(target.clone());
         }
@@ -320,7 +322,7 @@ impl<'a> Attempt<'a> {
         if self.write && self.host.waits_for_scrub(self.op) {
             return Err(Stop::Waits);
         }
-        self.check_damage(&head, target).await?;
+        self.check_damage(&head, target, exec.leaves_nothing()).await?;
         let outcome = Outcome { result, ops, no_output: false, data_offset: exec.data_offset };
         if result < 0 {
             self.host.refuse(self.context, self.op, outcome);
@@ -333,7 +335,7 @@ impl<'a> Attempt<'a> {
         }
         if exec.changes() {
             let room = self.make_room(&exec)?;
-            let mut gathered = self.gather(&exec.txn, &head, target).await?;
+            let mut gathered = self.gather(&exec, &head, target).await?;
             gathered.room = room;
             self.commit(exec, outcome, now, &gathered)
         } else {
@@ -448,12 +450,17 @@ impl<'a> Attempt<'a> {
 
     /// What the request needs may have turned out to be bad while it ran. Then it has done nothing,
     /// and is executed again once the object is whole.
-    async fn check_damage(&self, head: &Head, target: &ObjectState) -> Result<(), Stop> {
+    async fn check_damage(
+        &self,
+        head: &Head,
+        target: &ObjectState,
+        leaves_nothing: bool,
+    ) -> Result<(), Stop> {
         let host = self.host;
         if host.with_pg(|pg| pg.is_primary()) {
-            let Some(oid) = host.lost_meanwhile(self.op, &target.oid, &head.snapset).await else {
-                return Ok(());
-            };
+            let lost =
+                host.lost_meanwhile(self.op, &target.oid, &head.snapset, leaves_nothing).await;
+            let Some(oid) = lost else { return Ok(()) };
             self.holds()?;
             host.wait(self.op.clone(), Reason::Missing(oid.clone()));
             host.handle(pg::Event::RecoverNow(oid));
@@ -546,20 +553,20 @@ impl<'a> Attempt<'a> {
 
     /// What the change must know of objects as they were. The request has the object to itself
     /// while it waits for that.
-    async fn gather(
+    async fn gather<R: ObjectReader>(
         &self,
-        txn: &Mutations,
+        exec: &Exec<'_, R>,
         head: &Head,
         target: &ObjectState,
     ) -> Result<Gathered, Stop> {
         let host = self.host;
-        let gathered = host.gather(txn, &[&target.oid], self.op.entity()).await;
+        let gathered = host.gather(&exec.txn, &[&target.oid], self.op.entity()).await;
         self.holds()?;
         if host.is_coded() {
             if !host.with_pg(|pg| pg.is_active()) || host.waits_for_scrub(self.op) {
                 return Err(Stop::Waits);
             }
-            self.check_damage(head, target).await?;
+            self.check_damage(head, target, exec.leaves_nothing()).await?;
         }
         Ok(gathered?)
     }

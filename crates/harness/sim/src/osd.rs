@@ -467,7 +467,10 @@ impl Osd {
                     return;
                 };
                 hosted.executing.remove(&op.oid());
-                if hosted.pg.must_wait(&op.oid(), true) || hosted.pg.scrub_blocks(&op.oid()) {
+                let overtakes = self.overtakes_copy(&op);
+                let hosted = self.pgs.get_mut(&pgid).expect("it was there");
+                let pg = &hosted.pg;
+                if pg.must_wait(&op.oid(), !overtakes) || pg.scrub_blocks(&op.oid()) {
                     // The copy turned out to be bad meanwhile, or a scrub had to wait too often.
                     *self.marks.entry("write waited again after it was prepared").or_default() += 1;
                     hosted.waiting.push(op);

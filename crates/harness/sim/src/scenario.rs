@@ -96,6 +96,8 @@ pub struct Scenario {
     pub slow_recovery: u64,
     /// Thousandths: a request of a client comes twice.
     pub duplicates: u64,
+    /// Thousandths of requests that delete, whatever they would do otherwise.
+    pub deletes: u64,
     /// Thousandths: any acting OSD is asked to read.
     pub balanced: u64,
     /// Thousandths: `norecover` is set or cleared.
@@ -191,6 +193,7 @@ impl Default for Scenario {
             auto_out: 0,
             slow_reads: 10,
             slow_recovery: 100,
+            deletes: 0,
             duplicates: 0,
             balanced: 100,
             norecover: 0,

@@ -85,6 +85,7 @@ fn seeds() {
             "backfill resumed",
             "bit of a shard changed",
             "client met damage on another shard",
+            "delete went ahead of a copy",
             "repaired",
             "scrub found damage",
         ] {
@@ -134,6 +135,7 @@ fn nothing_is_wrong_without_a_bug() {
             (moves, "moves"),
             (deltas_and_crashes, "deltas"),
             (pipelines, "pipelines"),
+            (deletes, "deletes"),
         ] {
             run(seed, &shape(seed)).unwrap_or_else(|wrong| panic!("{name} {seed}: {wrong}"));
         }
@@ -202,6 +204,11 @@ fn deltas_and_crashes(seed: u64) -> Scenario {
 /// Few objects that are overwritten again and again while earlier changes are under way.
 fn pipelines(seed: u64) -> Scenario {
     Scenario { objects: 4, slow_flush: 600, ops: 40, ..deltas_and_crashes(seed) }
+}
+
+/// Deletes of objects of which shards are being made again.
+fn deletes(seed: u64) -> Scenario {
+    Scenario { deletes: 250, objects: 16, slow_net: 150, slow_recovery: 300, ..holes(seed) }
 }
 
 /// OSDs that are away for long.

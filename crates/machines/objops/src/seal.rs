@@ -56,6 +56,12 @@ impl<R: ObjectReader> Exec<'_, R> {
         (self.modify || !self.txn.is_empty()) && (self.old.exists || self.new.exists)
     }
 
+    /// Whether the request removes the object, and leaves neither a clone nor a record of it.
+    pub fn leaves_nothing(&self) -> bool {
+        // An object with clones, or about to get one, stays as a whiteout.
+        self.old.exists && !self.new.exists
+    }
+
     /// The user version that a reply carries if nothing is sealed.
     pub fn reply_user_version(&self) -> u64 {
         self.old.oi.user_version

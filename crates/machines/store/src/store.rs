@@ -37,6 +37,11 @@ pub struct Usage {
 }
 
 impl Store {
+    /// A store in memory for so many bytes; its transactions are durable at once.
+    pub fn memory_of(bytes: u64) -> Store {
+        Store(Backend::Memory(Rc::new(MemStore::new(bytes))))
+    }
+
     /// A store in memory without a limit; its transactions are durable at once.
     pub fn memory() -> Store {
         Store(Backend::Memory(Rc::new(MemStore::new(u64::MAX))))

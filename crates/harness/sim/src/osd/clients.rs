@@ -161,15 +161,19 @@ impl Osd {
     /// Runs an operation, or says that it must wait.
     fn run(&mut self, op: ClientOp) -> bool {
         let oid = op.oid();
-        let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
+        let hosted = &self.pgs[&op.pgid];
         if op.epoch > hosted.pg.epoch() {
             *self.marks.entry("request waited for a map").or_default() += 1;
             return false;
         }
         let status = hosted.pg.object_status(&oid);
-        if status == ObjectStatus::Missing
-            || (status == ObjectStatus::Degraded && op.ask.is_write())
-        {
+        let waits = match status {
+            ObjectStatus::Missing => true,
+            ObjectStatus::Degraded => op.ask.is_write() && !self.overtakes_copy(&op),
+            _ => false,
+        };
+        if waits {
+            let hosted = self.pgs.get_mut(&op.pgid).expect("checked by the caller");
             *self.marks.entry("operation waited for recovery").or_default() += 1;
             hosted.pg.handle(Event::RecoverNow(oid), self.now);
             return false;
@@ -177,6 +181,7 @@ impl Osd {
         if status == ObjectStatus::Unfound {
             return false;
         }
+        let hosted = &self.pgs[&op.pgid];
         if op.ask.is_write() && hosted.pg.scrub_blocks(&oid) {
             *self.marks.entry("write waited for scrub").or_default() += 1;
             return false;
@@ -219,6 +224,17 @@ impl Osd {
         }
         self.execute(op);
         true
+    }
+
+    /// Whether a request deletes its object, and need not wait until that is copied to others.
+    pub(super) fn overtakes_copy(&self, op: &ClientOp) -> bool {
+        let overtakes = match self.layout(op.pgid) {
+            _ if op.ask != Ask::Delete => false,
+            Some(_) => self.removes_shards(op),
+            // A clone may be lost with its one readable copy.
+            None => self.snaps_of(op.pgid).live.is_empty(),
+        };
+        overtakes && self.pgs[&op.pgid].pg.may_overtake_copy(&op.oid())
     }
 
     /// Where the content at a snapshot is, if there is any.

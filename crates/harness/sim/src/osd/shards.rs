@@ -265,6 +265,9 @@ impl Osd {
                 return true;
             }
             _ if known.rows.len() == 1 => {
+                if self.pgs[&op.pgid].pg.object_status(&oid) == ObjectStatus::Degraded {
+                    *self.marks.entry("delete went ahead of a copy").or_default() += 1;
+                }
                 self.propose_removal(op, &known);
                 return true;
             }
@@ -291,6 +294,12 @@ impl Osd {
             hosted.executing.remove(&oid);
         }
         done
+    }
+
+    /// Whether nothing is left of an object when a request has deleted its cell.
+    pub(super) fn removes_shards(&self, op: &ClientOp) -> bool {
+        let rows = self.known(op.pgid, &op.oid()).rows;
+        rows.len() == 1 && rows.contains_key(&cells::row(op.object % op.cells))
     }
 
     /// Plans a read, without these copies.

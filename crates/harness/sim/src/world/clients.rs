@@ -35,6 +35,8 @@ impl World {
             5 => Ask::Delete,
             _ => Ask::Read,
         };
+        let deletes = self.scenario.deletes > 0 && self.rng.permille(self.scenario.deletes);
+        let ask = if deletes { Ask::Delete } else { ask };
         let ask = if ask == Ask::Read { self.at_a_snapshot(client) } else { ask };
         let pgid = self.pgid_of(object, self.clients[client].epoch).into();
         let balanced = ask == Ask::Read && self.rng.permille(self.scenario.balanced);

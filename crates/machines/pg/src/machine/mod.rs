@@ -559,10 +559,12 @@ impl Pg {
     }
 
     /// Whether a deletion of this object goes ahead of its copy to others: that may wait for the
-    /// room which the deletion gives. Copies that lack the object learn of it by the log.
+    /// room which the deletion gives. Copies that lack the object learn of it by the log. Where
+    /// copies are shards, only a deletion goes ahead that leaves nothing, neither a clone nor a
+    /// record: what it leaves would be on fewer shards than act, and the log may keep it when these
+    /// are too few to make it anew.
     pub fn may_overtake_copy(&self, oid: &ObjectId) -> bool {
-        !self.backend().is_lazy()
-            && !self.missing.contains(oid)
+        !self.missing.contains(oid)
             && !self.recovery.is_losing(oid)
             && !self.recovery.is_unfound(oid)
     }

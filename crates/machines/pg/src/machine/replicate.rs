@@ -166,7 +166,11 @@ impl Pg {
             let filled = &peer.info.last_backfill;
             let has = |oid: &ObjectId| {
                 let head = oid.head();
-                !follows || (filled.covers(&head) && !missing.contains_name(&head))
+                match follows {
+                    true => filled.covers(&head) && !missing.contains_name(&head),
+                    // A deletion goes ahead of the copy of its object.
+                    false => !missing.contains(oid),
+                }
             };
             let mut changed = op.entries.iter().any(|e| changes(&e.entry));
             let payload = payloads.at(shard.shard);

@@ -13,7 +13,7 @@ use crate::info::Backfill;
 use crate::msg::Listing;
 use crate::past_intervals::PastIntervals;
 
-fn at(osd: i32, position: i8) -> PgShard {
+pub(super) fn at(osd: i32, position: i8) -> PgShard {
     PgShard { osd: OsdId(osd), shard: ShardId(position) }
 }
 
@@ -21,14 +21,14 @@ fn now() -> Utime {
     Utime::default()
 }
 
-fn from(pg: &mut Pg, copy: PgShard, msg: PeerMsg) -> Vec<Action> {
+pub(super) fn from(pg: &mut Pg, copy: PgShard, msg: PeerMsg) -> Vec<Action> {
     let header = PeerHeader { from: copy.shard, to: pg.me.shard, ..pg.header(copy.shard) };
     pg.handle(Event::Peer { from: copy.osd, header, msg }, now());
     drain(pg)
 }
 
 /// What goes to a copy.
-fn to(actions: &[Action], copy: PgShard) -> Vec<&PeerMsg> {
+pub(super) fn to(actions: &[Action], copy: PgShard) -> Vec<&PeerMsg> {
     let is = |a: &Action| match a {
         Action::Send { to, .. } => to[..] == [copy],
         _ => false,
@@ -37,7 +37,7 @@ fn to(actions: &[Action], copy: PgShard) -> Vec<&PeerMsg> {
     sent.filter_map(|a| if let Action::Send { msg, .. } = a { Some(msg) } else { None }).collect()
 }
 
-fn map(acting: Vec<OsdId>, up: Vec<OsdId>) -> Map {
+pub(super) fn map(acting: Vec<OsdId>, up: Vec<OsdId>) -> Map {
     let layout = Layout::new(2, 1, 4096).unwrap();
     let kind = PoolKind::Erasure(Erasure { layout, technique: Technique::JerasureReedSolVan });
     Map { epoch: 6, acting, up, up_thru: 6, size: 3, kind, ..Map::default() }
