@@ -1122,6 +1122,86 @@ fn errors_have_the_numbers_that_clients_expect() {
     });
 }
 
+const FORCED: &[u8] = &[7; 256 << 10];
+
+impl Cluster {
+    /// Forces a write, and tells the answer if there is one soon.
+    async fn force(&mut self, name: &str) -> Option<i32> {
+        let op =
+            Op { indata: FORCED.into(), ..on_extent(OpCode::WRITEFULL, 0, FORCED.len() as u64) };
+        let (mut request, to) = self.message(name, SnapId::NOSNAP, vec![op]);
+        request.m.flags |= OsdFlags::FULL_FORCE;
+        let mut answer = self.send(request, to);
+        for _ in 0..2_000 {
+            if let Ok(reply) = answer.try_recv() {
+                return Some(reply.result);
+            }
+            tokio::task::yield_now().await;
+        }
+        None
+    }
+
+    fn nothing_failed(&self) {
+        for core in &self.cores {
+            assert_eq!(core.failed(), None);
+        }
+    }
+}
+
+/// It is refused before it has a version. All goes on when there is room.
+#[test]
+fn a_forced_write_without_room_here_is_refused() {
+    for coded in [false, true] {
+        run(async || {
+            let mut c = Cluster::with_stores(|_| Store::memory_of(4 << 20));
+            c.map.coded = coded;
+            c.publish();
+            c.settle().await;
+            let mut answers = Vec::new();
+            for n in 0..40 {
+                answers.push(c.force(&format!("o{n}")).await);
+            }
+            c.nothing_failed();
+            let full = Errno::ENOSPC.as_result();
+            assert!(answers.contains(&Some(full)) && answers.contains(&Some(0)), "{answers:?}");
+            assert!(
+                answers.iter().all(|a| matches!(a, Some(0)) || *a == Some(full)),
+                "{answers:?}"
+            );
+            let there = (0..40).filter(|n| answers[*n] == Some(0)).map(|n| format!("o{n}"));
+            for name in there.collect::<Vec<_>>() {
+                assert_eq!(c.read(&name).await, FORCED);
+                assert_eq!(c.op(&name, vec![on_extent(OpCode::DELETE, 0, 0)]).await.result, 0);
+            }
+            assert_eq!(c.force("again").await, Some(0));
+            assert_eq!(c.read("again").await, FORCED);
+            c.nothing_failed();
+        });
+    }
+}
+
+/// A write that a primary forces on a replica without room waits there.
+#[test]
+fn a_forced_write_without_room_on_a_replica_waits() {
+    for coded in [false, true] {
+        run(async || {
+            let mut c = Cluster::with_stores(|i| match i {
+                2 => Store::memory_of(4 << 20),
+                _ => Store::memory(),
+            });
+            c.map.coded = coded;
+            c.publish();
+            c.settle().await;
+            let mut answers = Vec::new();
+            for n in 0..40 {
+                answers.push(c.force(&format!("o{n}")).await);
+            }
+            c.nothing_failed();
+            assert!(answers.contains(&None), "{answers:?}");
+        });
+    }
+}
+
 #[test]
 fn snapshots_are_read_and_trimmed() {
     run(async || {

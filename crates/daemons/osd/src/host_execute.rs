@@ -336,6 +336,9 @@ impl<'a> Attempt<'a> {
         if exec.changes() {
             let room = self.make_room(&exec)?;
             let mut gathered = self.gather(&exec, &head, target).await?;
+            if room.is_none() {
+                self.check_own_room(&exec)?;
+            }
             gathered.room = room;
             self.commit(exec, outcome, now, &gathered)
         } else {
@@ -528,10 +531,31 @@ impl<'a> Attempt<'a> {
         }
         // The pool will be full in one of the next maps; till then, or till there is room, it
         // waits.
-        host.core.let_pass(op, exec.txn.bytes_written());
+        self.wait_for_room(&exec.txn);
+        Err(Stop::Waits)
+    }
+
+    fn wait_for_room(&self, txn: &Mutations) {
+        let (host, op) = (self.host, self.op);
+        host.core.let_pass(op, txn.bytes_written());
         host.finish(op);
         host.wait(op.clone(), Reason::Room);
         host.core.rooms.full_waiters.set(true);
+    }
+
+    /// What is written without a pledge goes ahead of what is kept for others, and not beyond what
+    /// this store has: a change that has its version cannot be refused any more. One that is forced
+    /// is refused, since others that are forced do not wait behind it. Nothing may come between
+    /// this and the proposal.
+    fn check_own_room<R: ObjectReader>(&self, exec: &Exec<'_, R>) -> Result<(), Stop> {
+        let (host, op) = (self.host, self.op);
+        if !exec.txn.takes_blocks() || host.has_own_room(&exec.txn) {
+            return Ok(());
+        }
+        if op.m().flags.any(OsdFlags::FULL_TRY | OsdFlags::FULL_FORCE) {
+            return Err(Errno::ENOSPC.into());
+        }
+        self.wait_for_room(&exec.txn);
         Err(Stop::Waits)
     }
 

@@ -123,15 +123,25 @@ impl Core {
 }
 
 impl PgHost {
+    /// The bytes of a store that a change may take on each OSD.
+    fn bytes_each(&self, txn: &Mutations) -> u64 {
+        let all = txn.room() + SEAL;
+        // A shard gets its part, rounded to stripes at both ends.
+        self.coding().map_or(all, |coding| {
+            let (k, unit) = (coding.layout.k() as u64, coding.layout.unit());
+            all.min(all / k.max(1) + 2 * unit + SEAL)
+        })
+    }
+
+    /// Whether this store takes a change, if nothing is kept for others.
+    pub(crate) fn has_own_room(&self, txn: &Mutations) -> bool {
+        self.bytes_each(txn) <= self.core.backlog.space().available
+    }
+
     /// Room for a change here and on the other OSDs that take it. `Err` if one has too little.
     pub(crate) fn room_for_write(&self, txn: &Mutations) -> Result<Pledged, ()> {
         let me = self.core.whoami;
-        let all = txn.room() + SEAL;
-        // A shard gets its part, rounded to stripes at both ends.
-        let bytes = self.coding().map_or(all, |coding| {
-            let (k, unit) = (coding.layout.k() as u64, coding.layout.unit());
-            all.min(all / k.max(1) + 2 * unit + SEAL)
-        });
+        let bytes = self.bytes_each(txn);
         let others: FxHashSet<OsdId> = self.with_pg(|pg| {
             let m = pg.mapping();
             m.acting.osds().chain(m.up.osds()).filter(|o| *o != me).collect()

@@ -42,6 +42,15 @@ pub(crate) fn room_of(msg: &PeerMsg) -> u64 {
     }
 }
 
+/// The bytes of a store that a change may take for which its sender has pledged none.
+fn unpledged(payload: &pg::Payload) -> u64 {
+    match payload.data.len() as u64 {
+        0 => 0,
+        _ if payload.room > 0 => 0,
+        data => data.next_multiple_of(BLOCK) + SEAL,
+    }
+}
+
 /// The bytes of a store that a part of a copy may take.
 fn chunk_room(chunk: &ObjectChunk) -> u64 {
     let data: u64 = chunk
@@ -247,7 +256,10 @@ impl Rooms {
     pub(crate) fn holds(&self, e: &Envelope, available: u64) -> bool {
         let (bytes, ordered) = match &e.msg {
             PeerMsg::Push(_) => (room_of(&e.msg), false),
-            PeerMsg::RepOp(_) => (e.room.map_or(0, |note| note.cost), true),
+            PeerMsg::RepOp(op) => {
+                let pledged = e.room.map_or(0, |note| note.cost);
+                (pledged.max(unpledged(&op.payload)), true)
+            }
             PeerMsg::Trim(_) => (0, true),
             _ => return false,
         };
