@@ -25,6 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("SIPHON_BIN", ROOT / "target/clients/siphon"))
 CHROOT = os.path.realpath(os.environ["SIPHON_TEST_CHROOT"]) if os.environ.get("SIPHON_TEST_CHROOT") else None
 
+if CHROOT:
+    # What tests keep for themselves is below the root directory, too: clients read their clusters' configurations there.
+    tempfile.tempdir = os.environ["TMPDIR"] = f"{CHROOT}/tmp"
+
 
 def pytest_configure(config):
     if CHROOT and not config.option.basetemp:
@@ -77,6 +81,13 @@ def quiet(conf):
             assert code == 0, f"{command}: {code} {text}"
     finally:
         admin.shutdown()
+
+
+def make_coded_pool(command, name, pg_num=8):
+    """Makes an erasure-coded pool of 2+1 on OSDs of any hosts. `command` runs a command of the monitors."""
+    command(prefix="osd erasure-code-profile set", name="two-and-one", profile=["k=2", "m=1", "crush-failure-domain=osd"])
+    command(prefix="osd pool create", pool=name, pg_num=pg_num, pool_type="erasure", erasure_code_profile="two-and-one")
+    command(prefix="osd pool set", pool=name, var="allow_ec_overwrites", val="true")
 
 
 class Siphon:

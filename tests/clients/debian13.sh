@@ -4,6 +4,8 @@
 #
 # Usage: debian13.sh DIR [PACKAGE ...]      then: SIPHON_TEST_CHROOT=DIR python3 -m pytest tests/clients
 #
+# A DIR that has all of them, and the PACKAGEs, stays as it is.
+#
 # Packages are unpacked, not installed: no maintainer script runs, so neither mounts nor user
 # namespaces are needed, only root for chroot. DIR's own absolute path exists inside DIR too, as a
 # link to its root: a file below DIR has one name, inside and outside of the chroot.
@@ -15,7 +17,13 @@ shift
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd -P)
-if [ -x "$dir/usr/bin/ceph" ] && [ -x "$dir/usr/bin/radosgw" ] && chroot "$dir" ceph --version >/dev/null 2>&1; then
+packages="ceph-common ceph-base radosgw python3-rados python3-rbd python3-pytest fio coreutils bash libc-bin $*"
+unpacked=$dir/var/siphon-packages
+missing=
+for package in $packages; do
+    grep -qx "$package" "$unpacked" 2>/dev/null || missing="$missing $package"
+done
+if [ -z "$missing" ] && chroot "$dir" ceph --version >/dev/null 2>&1; then
     echo "$dir"
     exit 0
 fi
@@ -42,7 +50,7 @@ APT_CONFIG=$apt/apt.conf
 export APT_CONFIG
 apt-get -q update >&2
 apt-get -q install -y --no-install-recommends --download-only \
-    ceph-common ceph-base radosgw python3-rados python3-pytest coreutils bash libc-bin "$@" >&2
+    $packages >&2
 
 # Debian 13 is a merged /usr: the links must be there before a package puts files below them.
 mkdir -p "$dir/usr/bin" "$dir/usr/sbin" "$dir/usr/lib" "$dir/usr/lib64"
@@ -69,4 +77,5 @@ ldconfig -r "$dir"
 # Byte code is made by the packages' scripts otherwise; without it each start of `ceph` is slow.
 chroot "$dir" python3 -m compileall -q /usr/lib/python3 /usr/lib/python3.13 >/dev/null 2>&1 || true
 chroot "$dir" ceph --version >&2
+printf '%s\n' $packages >> "$unpacked"
 echo "$dir"

@@ -16,7 +16,7 @@ def test_binding(base_conf, module):
     here = Path(__file__).parent
     inside = Path(CHROOT) / "tmp" / "clients" / "tests"
     inside.mkdir(parents=True, exist_ok=True)
-    for name in ("conftest.py", "native.py", module):
+    for name in ("conftest.py", "native.py", "warm_ceph.py", module):
         shutil.copy(here / name, inside / name)
     env = {k: v for k, v in os.environ.items() if k != "SIPHON_TEST_CHROOT"}
     env |= {"SIPHON_TEST_CONF": str(base_conf), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import uuid
 from pathlib import Path
 
 import pytest
 
-from conftest import eventually
+from conftest import CHROOT, eventually
 from processes import Processes, siphon
 
 rados = pytest.importorskip("rados")
@@ -375,6 +376,53 @@ def test_rbd(coded, tmp_path):
         c.run("rbd", "snap", "rm", spec + "2@s")
         c.run("rbd", "rm", spec + "2")
         c.run("rbd", "rm", spec)
+
+
+# Overwrites at random, and checks what it wrote meanwhile and at the end.
+FIO = """[work]
+ioengine=rbd
+clientname=admin
+pool={pool}
+rbdname={image}
+rw={rw}
+bsrange=4k-64k
+blockalign=4k
+size=8m
+io_size=8m
+iodepth=16
+norandommap=1
+serialize_overlap=1
+randrepeat=1
+verify=crc32c
+verify_fatal=1
+do_verify=1
+"""
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_fio_verifies_an_image(coded, tmp_path, whole):
+    """An image that is wholly in a coded pool, and one of which the data is."""
+    c, n = coded.c, uuid.uuid4().hex[:6]
+    data, header = f"fio-{n}", f"fio-{n}" if whole else f"header-{n}"
+    c.ceph("osd", "pool", "create", data, "8", "8", "erasure", "small")
+    c.ceph("osd", "pool", "set", data, "allow_ec_overwrites", "true")
+    if not whole:
+        c.ceph("osd", "pool", "create", header, "8")
+    for pool in {data, header}:
+        c.ceph("osd", "pool", "application", "enable", pool, "rbd")
+    c.run("rbd", "create", f"{header}/image", "--size", "64M", *(() if whole else ("--data-pool", data)))
+    conf = tmp_path / "ceph.conf"
+    conf.write_text(coded.procs.conf.read_text() + "\n[client]\nrbd_cache=false\nrbd_skip_partial_discard=false\n")
+    job = tmp_path / "job.fio"
+    for rw in ("randwrite", "randrw"):
+        job.write_text(FIO.format(pool=header, image="image", rw=rw))
+        argv = [*(["chroot", CHROOT] if CHROOT else []), "fio", "--output-format=json", str(job)]
+        env = {**os.environ, "CEPH_CONF": str(conf)}
+        r = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+        assert r.returncode == 0, f"{r.stdout[-3000:]}\n{r.stderr[-3000:]}"
+        result = json.loads(r.stdout[r.stdout.index("{"):])["jobs"][0]
+        assert result["error"] == 0 and result["write"]["total_ios"] and result["read"]["total_ios"], result
+    assert deep_scrub(c, data) == []
 
 
 def flip(coded, osds, name):

@@ -1,4 +1,4 @@
-"""The Python binding of librados, in both connection modes.
+"""The Python binding of librados, in both connection modes, on pools of replicas and of shards.
 
 Run inside the chroot of SIPHON_TEST_CHROOT by test_binding_in_chroot.py; as it is with the system's binding.
 """
@@ -11,6 +11,8 @@ import threading
 import uuid
 
 import pytest
+
+from conftest import make_coded_pool
 
 rados = pytest.importorskip("rados")
 
@@ -35,10 +37,13 @@ def command(r, data=b"", **args):
     return out
 
 
-@pytest.fixture(scope="module")
-def pool(client):
+@pytest.fixture(scope="module", params=["replicated", "coded"])
+def pool(request, client):
     name = "py-" + uuid.uuid4().hex[:8]
-    command(client, prefix="osd pool create", pool=name, pg_num=8)
+    if request.param == "coded":
+        make_coded_pool(lambda **args: command(client, **args), name)
+    else:
+        command(client, prefix="osd pool create", pool=name, pg_num=8)
     command(client, prefix="osd pool application enable", pool=name, app="rados")
     yield name
     client.delete_pool(name)
