@@ -324,49 +324,61 @@ pub fn compare(
     found
 }
 
-/// Compares copies of one object; returns the authoritative one.
-fn compare_object<'a>(
-    pg: &str,
+/// The copies of one object.
+struct Copies<'a> {
+    oid: &'a ObjectId,
     primary: PgShard,
-    maps: &'a BTreeMap<PgShard, ScrubMap>,
-    rules: &Rules,
-    oid: &ObjectId,
-    found: &mut Found,
-) -> Option<&'a ScrubObject> {
-    let mut looks: BTreeMap<PgShard, Look> = BTreeMap::new();
-    let mut auth: Option<PgShard> = None;
-    // The primary first: it is chosen if nothing speaks for another.
-    for holder in [primary].into_iter().chain(maps.keys().copied().filter(|o| *o != primary)) {
-        let Some(o) = maps.get(&holder).and_then(|m| m.objects.get(oid)) else { continue };
-        let l = look(oid, o);
-        let best = auth.and_then(|a| looks.get(&a)?.info.as_ref());
-        if l.errors == 0
-            && let Some(info) = &l.info
-            && best.is_none_or(|b| better(info, b))
-        {
-            auth = Some(holder);
+    /// What each OSD that was asked has, and what that says of itself.
+    held: BTreeMap<PgShard, Option<(&'a ScrubObject, Look)>>,
+}
+
+/// The copy that others are compared with.
+struct Authority<'a> {
+    holder: PgShard,
+    object: &'a ScrubObject,
+    info: ObjectInfo,
+}
+
+impl<'a> Copies<'a> {
+    fn of(
+        oid: &'a ObjectId,
+        primary: PgShard,
+        maps: &'a BTreeMap<PgShard, ScrubMap>,
+    ) -> Copies<'a> {
+        let held = |map: &'a ScrubMap| map.objects.get(oid).map(|o| (o, look(oid, o)));
+        Copies {
+            oid,
+            primary,
+            held: maps.iter().map(|(holder, map)| (*holder, held(map))).collect(),
         }
-        looks.insert(holder, l);
     }
-    let mut record =
-        InconsistentObject { object: ScrubObjectId::of(oid), ..InconsistentObject::default() };
-    let add = |record: &mut InconsistentObject,
-               holder: PgShard,
-               errors: u64,
-               o: Option<&ScrubObject>,
-               look: Option<&Look>,
-               selected: bool| {
-        let info = look.and_then(|l| l.info.as_ref());
-        let shard = match o {
-            None => ShardInfo {
-                errors: shard_error::MISSING,
-                primary: holder == primary,
-                ..ShardInfo::default()
-            },
-            Some(o) => ShardInfo {
+
+    /// The best copy without errors of its own.
+    fn authority(&self) -> Option<Authority<'a>> {
+        let mut best: Option<(PgShard, &'a ScrubObject, &ObjectInfo)> = None;
+        // The primary first: it is chosen if nothing speaks for another.
+        let others = self.held.keys().copied().filter(|o| *o != self.primary);
+        for holder in [self.primary].into_iter().chain(others) {
+            let Some(Some((object, look))) = self.held.get(&holder) else { continue };
+            if look.errors == 0
+                && let Some(info) = &look.info
+                && best.is_none_or(|(.., b)| better(info, b))
+            {
+                best = Some((holder, object, info));
+            }
+        }
+        best.map(|(holder, object, info)| Authority { holder, object, info: info.clone() })
+    }
+
+    /// Notes for clients what one OSD has, and its errors.
+    fn note(&self, record: &mut InconsistentObject, holder: PgShard, errors: u64, selected: bool) {
+        let primary = holder == self.primary;
+        let shard = match self.held.get(&holder).and_then(Option::as_ref) {
+            None => ShardInfo { errors: shard_error::MISSING, primary, ..ShardInfo::default() },
+            Some((o, look)) => ShardInfo {
                 errors,
-                primary: holder == primary,
-                attrs: attrs_for_clients(oid, o, info),
+                primary,
+                attrs: attrs_for_clients(self.oid, o, look.info.as_ref()),
                 size: o.size,
                 omap_digest: o.omap_digest,
                 data_digest: o.data_digest,
@@ -374,87 +386,125 @@ fn compare_object<'a>(
             },
         };
         record.union_errors |= shard.errors;
-        let name = OsdShard { osd: holder.osd, shard: holder.shard.0 };
-        record.shards.insert(name, shard);
-    };
-    let copy = |holder: &PgShard| maps.get(holder).and_then(|m| m.objects.get(oid));
-    let chosen = auth.and_then(|a| Some((a, copy(&a)?, looks.get(&a)?.info.clone()?)));
-    let Some((auth, good, info)) = chosen else {
-        for holder in maps.keys() {
-            let errors = looks.get(holder).map_or(shard_error::MISSING, |l| l.errors);
-            *(if errors & shard_error::DEEP != 0 {
-                &mut found.deep_errors
+        record.shards.insert(OsdShard { osd: holder.osd, shard: holder.shard.0 }, shard);
+    }
+
+    /// Compares each copy with the authoritative one.
+    fn judge(
+        &self,
+        pg: &str,
+        auth: &Authority<'_>,
+        rules: &Rules,
+        record: &mut InconsistentObject,
+        found: &mut Found,
+    ) -> Verdicts {
+        let oid = self.oid;
+        let mut verdicts = Verdicts::default();
+        for (&holder, held) in &self.held {
+            let Some((o, own)) = held else {
+                found.shallow_errors += 1;
+                found.lines.push(format!("{pg} shard {holder} {oid} : missing"));
+                verdicts.missing.push(holder);
+                self.note(record, holder, 0, false);
+                continue;
+            };
+            let (shard, object, mut why) =
+                differences(auth.holder, auth.object, &auth.info, o, own.errors, rules);
+            record.errors |= object;
+            let errors = own.errors | shard;
+            why.splice(0..0, own.why.iter().cloned());
+            if errors != 0 {
+                found.count_errors(errors & shard_error::DEEP != 0);
+                found.lines.push(format!("{pg} shard {holder} soid {oid} : {}", why.join(", ")));
+                verdicts.bad.push(holder);
+            } else if object != 0 {
+                found.lines.push(format!("{pg} soid {oid} : {}", why.join(", ")));
+                verdicts.differ.push(holder);
             } else {
-                &mut found.shallow_errors
-            }) += 1;
-            add(&mut record, *holder, errors, copy(holder), looks.get(holder), false);
+                verdicts.right += 1;
+            }
+            self.note(record, holder, errors, holder == auth.holder);
+        }
+        verdicts
+    }
+}
+
+/// The copies of one object by what is wrong with them.
+#[derive(Default)]
+struct Verdicts {
+    /// There is none.
+    missing: Vec<PgShard>,
+    /// It has errors of its own.
+    bad: Vec<PgShard>,
+    /// It is not like the authoritative copy, and no checksum says which of them is wrong.
+    differ: Vec<PgShard>,
+    /// How many are right.
+    right: usize,
+}
+
+impl Verdicts {
+    /// Whether there is a copy to repair the others from. Without one that is right, it is one that
+    /// only differs, the authoritative one before others.
+    fn keep_one(&mut self, auth: PgShard) -> bool {
+        if self.right > 0 {
+            return true;
+        }
+        let keep =
+            if self.differ.contains(&auth) { Some(auth) } else { self.differ.first().copied() };
+        self.differ.retain(|o| Some(*o) != keep);
+        keep.is_some()
+    }
+}
+
+impl Found {
+    /// Counts one copy, or one object, with errors.
+    fn count_errors(&mut self, deep: bool) {
+        *(if deep { &mut self.deep_errors } else { &mut self.shallow_errors }) += 1;
+    }
+}
+
+/// Compares copies of one object; returns the authoritative one.
+fn compare_object<'a>(
+    pg: &str,
+    primary: PgShard,
+    maps: &'a BTreeMap<PgShard, ScrubMap>,
+    rules: &Rules,
+    oid: &'a ObjectId,
+    found: &mut Found,
+) -> Option<&'a ScrubObject> {
+    let copies = Copies::of(oid, primary, maps);
+    let mut record =
+        InconsistentObject { object: ScrubObjectId::of(oid), ..InconsistentObject::default() };
+    let Some(auth) = copies.authority() else {
+        for (holder, held) in &copies.held {
+            let errors = held.as_ref().map_or(shard_error::MISSING, |(_, look)| look.errors);
+            found.count_errors(errors & shard_error::DEEP != 0);
+            copies.note(&mut record, *holder, errors, false);
         }
         found.lines.push(format!("{pg} soid {oid} : failed to pick suitable object info"));
         found.objects.push((oid.clone(), record));
         return None;
     };
-    record.version = info.user_version;
-    // Copies with errors of their own, copies that differ without one to blame, and copies that are
-    // right.
-    let (mut missing, mut bad, mut differ, mut right) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    for holder in maps.keys() {
-        let Some(o) = copy(holder) else {
-            found.shallow_errors += 1;
-            found.lines.push(format!("{pg} shard {holder} {oid} : missing"));
-            missing.push(*holder);
-            add(&mut record, *holder, 0, None, None, false);
-            continue;
-        };
-        let own = looks.get(holder);
-        let own_errors = own.map_or(0, |l| l.errors);
-        let (shard, object, mut why) = differences(auth, good, &info, o, own_errors, rules);
-        record.errors |= object;
-        let errors = own_errors | shard;
-        if let Some(own) = own {
-            why.splice(0..0, own.why.iter().cloned());
-        }
-        if errors != 0 {
-            *(if errors & shard_error::DEEP != 0 {
-                &mut found.deep_errors
-            } else {
-                &mut found.shallow_errors
-            }) += 1;
-            found.lines.push(format!("{pg} shard {holder} soid {oid} : {}", why.join(", ")));
-            bad.push(*holder);
-        } else if object != 0 {
-            found.lines.push(format!("{pg} soid {oid} : {}", why.join(", ")));
-            differ.push(*holder);
-        } else {
-            right += 1;
-        }
-        add(&mut record, *holder, errors, Some(o), own, *holder == auth);
+    record.version = auth.info.user_version;
+    let mut verdicts = copies.judge(pg, &auth, rules, &mut record, found);
+    if record.errors != 0 {
+        found.count_errors(record.errors & object_error::DEEP != 0);
     }
-    if record.errors & object_error::DEEP != 0 {
-        found.deep_errors += 1;
-    } else if record.errors != 0 {
-        found.shallow_errors += 1;
+    if !verdicts.keep_one(auth.holder) {
+        found.lines.push(format!("{pg} soid {oid} : failed to pick suitable auth object"));
+        found.objects.push((oid.clone(), record));
+        return Some(auth.object);
     }
-    if right == 0 {
-        // All have something; one that only differs (the chosen one before others) still is worth
-        // copying.
-        let keep = if differ.contains(&auth) { Some(auth) } else { differ.first().copied() };
-        match keep {
-            Some(keep) => differ.retain(|o| *o != keep),
-            None => {
-                found.lines.push(format!("{pg} soid {oid} : failed to pick suitable auth object"));
-                found.objects.push((oid.clone(), record));
-                return Some(good);
-            }
-        }
-    }
+    let Verdicts { missing, mut bad, differ, .. } = verdicts;
     bad.extend(differ);
     if !missing.is_empty() || !bad.is_empty() {
-        found.repairable.push(Repairable { oid: oid.clone(), version: info.version, missing, bad });
+        let version = auth.info.version;
+        found.repairable.push(Repairable { oid: oid.clone(), version, missing, bad });
     }
     if record.errors != 0 || record.union_errors != 0 {
         found.objects.push((oid.clone(), record));
     }
-    Some(good)
+    Some(auth.object)
 }
 
 /// Whether heads and clones of each name fit together. A range never ends between them.

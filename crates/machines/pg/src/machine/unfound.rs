@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{Eversion, LogPriority, ObjectId, PgShard, ReqId};
 
 use crate::action::{Action, Persist};
-use crate::log_entry::{LogEntry, LogOp, Logged};
+use crate::log_entry::{LogEntry, LogOp, Logged, LoggedRef};
 use crate::merge;
 use crate::missing::MissingItem;
 use crate::msg::{Payload, PeerMsg, RepOp};
@@ -154,6 +154,47 @@ impl Pg {
     /// An operator gives up everything that is unfound. Returns how many objects that are; the host
     /// hears with [`Action::Reply`] when it is durable everywhere.
     pub fn mark_unfound_lost(&mut self, token: OpToken, how: GiveUp) -> Result<usize, LostRefused> {
+        let unfound = self.may_be_given_up(how)?;
+        let count = unfound.len();
+        let mut op = RepOp {
+            entries: Default::default(),
+            stats: StatSum::default(),
+            trim_to: Eversion::default(),
+            committed: self.final_to(),
+            payload: Payload::default(),
+            log_only: true,
+        };
+        let mut persist = Persist::default();
+        let mut learned = merge::Outcome::default();
+        for (oid, item) in unfound {
+            let logged = Logged::new(self.loss(oid, &item, how));
+            persist.rows.set.push(rows::log_row(&logged));
+            self.log_loss(logged.clone(), &mut learned);
+            op.entries.push(logged);
+        }
+        self.tell_of_losses(&op);
+        // It is not known how large they were.
+        self.info.stats_invalid = true;
+        self.update_last_complete();
+        self.missing_rows(&learned.touched, &mut persist);
+        persist.remove_objects.extend(learned.remove);
+        self.info_rows(&mut persist);
+        let persist = self.persist(persist);
+        let version = self.info.last_update;
+        let deleted = op.entries.iter().filter(|e| e.entry.op == LogOp::LostDelete);
+        let gone: Vec<ObjectId> = deleted.map(|e| e.entry.oid.clone()).collect();
+        self.recovery.note_losing(version, gone.iter().cloned());
+        let waits = Waits::All;
+        self.inflight.push_back(InFlight { version, token, persist, oids: gone.into(), waits });
+        self.find_unfound();
+        self.check_recovery();
+        let text = format!("pg has {count} objects unfound and apparently lost marking");
+        self.actions.push_back(Action::ClusterLog { prio: LogPriority::DEBUG, text });
+        Ok(count)
+    }
+
+    /// What is unfound, if an operator may give it up.
+    fn may_be_given_up(&self, how: GiveUp) -> Result<Vec<(ObjectId, MissingItem)>, LostRefused> {
         if self.phase != Phase::Active {
             return Err(LostRefused::NotPrimary);
         }
@@ -171,60 +212,48 @@ impl Pg {
         if !self.all_asked_or_lost() {
             return Err(LostRefused::NotAllAsked(unfound.len()));
         }
-        let count = unfound.len();
-        let epoch = self.map.epoch();
-        let mut op = RepOp {
-            entries: Default::default(),
-            stats: StatSum::default(),
-            trim_to: Eversion::default(),
-            committed: self.final_to(),
-            payload: Payload::default(),
-            log_only: true,
-        };
-        let mut persist = Persist::default();
-        let mut learned = merge::Outcome::default();
-        let mut gone = Vec::new();
-        for (oid, item) in unfound {
-            let older = match how {
-                GiveUp::Revert => {
-                    Some(self.newest_available(&oid, &item)).filter(|v| *v != Eversion::default())
-                }
-                GiveUp::Delete => None,
-            };
-            let version = Eversion { epoch, version: self.info.last_update.version + 1 };
-            if older.is_none() {
-                gone.push(oid.clone());
+        Ok(unfound)
+    }
+
+    /// The log entry with which an unfound object is given up.
+    fn loss(&self, oid: ObjectId, item: &MissingItem, how: GiveUp) -> LogEntry {
+        let older = match how {
+            GiveUp::Revert => {
+                Some(self.newest_available(&oid, item)).filter(|v| *v != Eversion::default())
             }
-            let entry = LogEntry {
-                op: if older.is_some() { LogOp::LostRevert } else { LogOp::LostDelete },
-                oid,
-                version,
-                prior_version: item.need,
-                user_version: 0,
-                reqid: ReqId::default(),
-                mtime: self.now,
-                return_code: 0,
-                snaps: Vec::new(),
-                op_returns: Vec::new(),
-                reverting_to: older,
-                written: self.backend().names_all(),
-            };
-            let logged = Logged::new(entry);
-            self.info.last_update = version;
-            persist.rows.set.push(rows::log_row(&logged));
-            merge::learn(
-                &mut self.missing,
-                &self.info.last_backfill,
-                &logged.entry,
-                &mut learned,
-                merge::WHOLE,
-            );
-            self.log.push(logged.clone());
-            self.note_change(&logged.entry);
-            self.disturb_scrub(&logged.entry.oid);
-            op.entries.push(logged);
+            GiveUp::Delete => None,
+        };
+        LogEntry {
+            op: if older.is_some() { LogOp::LostRevert } else { LogOp::LostDelete },
+            oid,
+            version: Eversion {
+                epoch: self.map.epoch(),
+                version: self.info.last_update.version + 1,
+            },
+            prior_version: item.need,
+            user_version: 0,
+            reqid: ReqId::default(),
+            mtime: self.now,
+            return_code: 0,
+            snaps: Vec::new(),
+            op_returns: Vec::new(),
+            reverting_to: older,
+            written: self.backend().names_all(),
         }
-        // They learn it, also if one should have the content: it is copied then.
+    }
+
+    /// This copy logs a loss, and learns what it says.
+    fn log_loss(&mut self, logged: LoggedRef, learned: &mut merge::Outcome) {
+        let filled = &self.info.last_backfill;
+        merge::learn(&mut self.missing, filled, &logged.entry, learned, merge::WHOLE);
+        self.info.last_update = logged.entry.version;
+        self.log.push(logged.clone());
+        self.note_change(&logged.entry);
+        self.disturb_scrub(&logged.entry.oid);
+    }
+
+    /// The other copies learn of losses, also if one should have the content: it is copied then.
+    fn tell_of_losses(&mut self, op: &RepOp) {
         for shard in self.replicas().into_iter().chain(self.followers().collect::<Vec<_>>()) {
             if let Some(peer) = self.peers.get_mut(&shard)
                 && let Some(missing) = &mut peer.missing
@@ -241,22 +270,6 @@ impl Pg {
                 self.send(shard, PeerMsg::RepOp(Box::new(op.clone())));
             }
         }
-        // It is not known how large they were.
-        self.info.stats_invalid = true;
-        self.update_last_complete();
-        self.missing_rows(&learned.touched, &mut persist);
-        persist.remove_objects.extend(learned.remove);
-        self.info_rows(&mut persist);
-        let persist = self.persist(persist);
-        let version = self.info.last_update;
-        self.recovery.note_losing(version, gone.iter().cloned());
-        let waits = Waits::All;
-        self.inflight.push_back(InFlight { version, token, persist, oids: gone.into(), waits });
-        self.find_unfound();
-        self.check_recovery();
-        let text = format!("pg has {count} objects unfound and apparently lost marking");
-        self.actions.push_back(Action::ClusterLog { prio: LogPriority::DEBUG, text });
-        Ok(count)
     }
 
     /// The newest version of an object that this copy, an acting replica or a copy that is filled
