@@ -172,6 +172,41 @@ impl WritePlan {
         mut pieces: Pieces,
         new: &[u8],
     ) -> Result<Vec<ShardWrite>, PlanError> {
+        let fresh = self.fresh(new)?;
+        if matches!(self.change, Change::Replace { .. }) {
+            // Old bytes are at hand perhaps, and count for nothing.
+            pieces = Pieces::new(self.layout, 0);
+        }
+        pieces.rebuild(recipes, &self.rebuilds)?;
+        let mut out = Writes::to(self.written.and(self.available));
+        for &(shard, size) in &self.cuts {
+            out.push(shard, ShardOp::Cut { size });
+        }
+        if !self.layout.parity().and(self.available).is_empty() {
+            for band in &self.bands {
+                match band.how {
+                    How::Encode => self.encode(band, recipes, &pieces, &fresh, &mut out)?,
+                    How::Delta => self.apply_delta(band, recipes, &pieces, &fresh, &mut out)?,
+                }
+            }
+        }
+        for (shard, offset, bytes) in fresh.0 {
+            match self.change {
+                Change::Zero { .. } => {
+                    out.push(shard, ShardOp::Zero { offset, length: bytes.len() as u64 });
+                }
+                // It was cut off.
+                Change::Truncate { .. } => (),
+                Change::Write { .. } | Change::Replace { .. } => {
+                    out.push(shard, ShardOp::Write { offset, bytes });
+                }
+            }
+        }
+        Ok(out.0)
+    }
+
+    /// Cuts the new bytes of the object into those of each data shard that changes.
+    fn fresh(&self, new: &[u8]) -> Result<Fresh, PlanError> {
         let (start, expected, zero) = match self.change {
             Change::Write { offset, length } => (offset, length, false),
             Change::Replace { length } => (0, length, false),
@@ -181,98 +216,101 @@ impl WritePlan {
         if found != expected {
             return Err(PlanError::Length { expected, found });
         }
-        if matches!(self.change, Change::Replace { .. }) {
-            // Old bytes are at hand perhaps, and count for nothing.
-            pieces = Pieces::new(self.layout, 0);
-        }
-        pieces.rebuild(recipes, &self.rebuilds)?;
-        let mut out: Vec<ShardWrite> = self
-            .written
-            .and(self.available)
-            .iter()
-            .map(|shard| ShardWrite { shard, ops: Vec::new() })
-            .collect();
-        let mut tell = |shard: Shard, op: ShardOp| {
-            if let Some(w) = out.iter_mut().find(|w| w.shard == shard) {
-                w.ops.push(op);
+        let of_shard = |(shard, range): &(Shard, Range<u64>)| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            if !zero {
+                self.layout.pieces(*shard, range.clone(), |on_shard, in_object, n| {
+                    bytes[(on_shard - range.start) as usize..][..n as usize]
+                        .copy_from_slice(&new[(in_object - start) as usize..][..n as usize]);
+                });
             }
+            (*shard, range.start, bytes)
         };
-        for &(shard, size) in &self.cuts {
-            tell(shard, ShardOp::Cut { size });
+        Ok(Fresh(self.changed.iter().map(of_shard).collect()))
+    }
+
+    /// Parity of a band from all of its data.
+    fn encode(
+        &self,
+        band: &Band,
+        recipes: &mut Recipes,
+        pieces: &Pieces,
+        fresh: &Fresh,
+        out: &mut Writes,
+    ) -> Result<(), PlanError> {
+        let range = &band.range;
+        let parity = self.layout.parity();
+        let data: Vec<Cow<'_, [u8]>> = self
+            .layout
+            .data()
+            .iter()
+            .map(|s| match band.changed.contains(s) {
+                true => Ok(Cow::Borrowed(fresh.get(s, range))),
+                false => pieces.get(s, range.clone()),
+            })
+            .collect::<Result<_, _>>()?;
+        let mut encoded = vec![vec![0; (range.end - range.start) as usize]; parity.len()];
+        recipes.code().encode(
+            &data.iter().map(|d| &d[..]).collect::<Vec<_>>(),
+            &mut encoded.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
+        );
+        for (shard, bytes) in parity.iter().zip(encoded) {
+            out.push(shard, ShardOp::Write { offset: range.start, bytes });
         }
-        // New bytes of each data shard that changes, in one piece.
-        let fresh: Vec<(Shard, u64, Vec<u8>)> = self
+        Ok(())
+    }
+
+    /// Parity of a band from what changes of its data.
+    fn apply_delta(
+        &self,
+        band: &Band,
+        recipes: &mut Recipes,
+        pieces: &Pieces,
+        fresh: &Fresh,
+        out: &mut Writes,
+    ) -> Result<(), PlanError> {
+        let range = &band.range;
+        let old: Vec<(Shard, Cow<'_, [u8]>)> = band
             .changed
             .iter()
-            .map(|(shard, range)| {
-                let mut bytes = vec![0; (range.end - range.start) as usize];
-                if !zero {
-                    self.layout.pieces(*shard, range.clone(), |on_shard, in_object, n| {
-                        bytes[(on_shard - range.start) as usize..][..n as usize]
-                            .copy_from_slice(&new[(in_object - start) as usize..][..n as usize]);
-                    });
-                }
-                (*shard, range.start, bytes)
-            })
-            .collect();
-        let fresh_in = |shard: Shard, range: &Range<u64>| -> &[u8] {
-            let (_, at, bytes) =
-                fresh.iter().find(|(s, ..)| *s == shard).expect("a band's shards change");
-            &bytes[(range.start - at) as usize..][..(range.end - range.start) as usize]
-        };
-        let parity = self.layout.parity();
-        for band in self.bands.iter().filter(|_| !parity.and(self.available).is_empty()) {
-            let range = &band.range;
-            let length = (range.end - range.start) as usize;
-            match band.how {
-                How::Encode => {
-                    let data: Vec<Cow<'_, [u8]>> = self
-                        .layout
-                        .data()
-                        .iter()
-                        .map(|s| match band.changed.contains(s) {
-                            true => Ok(Cow::Borrowed(fresh_in(s, range))),
-                            false => pieces.get(s, range.clone()),
-                        })
-                        .collect::<Result<_, _>>()?;
-                    let mut encoded = vec![vec![0; length]; parity.len()];
-                    recipes.code().encode(
-                        &data.iter().map(|d| &d[..]).collect::<Vec<_>>(),
-                        &mut encoded.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>(),
-                    );
-                    for (shard, bytes) in parity.iter().zip(encoded) {
-                        tell(shard, ShardOp::Write { offset: range.start, bytes });
-                    }
-                }
-                How::Delta => {
-                    let old: Vec<(Shard, Cow<'_, [u8]>)> = band
-                        .changed
-                        .iter()
-                        .map(|s| Ok((s, pieces.get(s, range.clone())?)))
-                        .collect::<Result<_, _>>()?;
-                    let changes: Vec<(Shard, &[u8], &[u8])> =
-                        old.iter().map(|(s, old)| (*s, &old[..], fresh_in(*s, range))).collect();
-                    for shard in parity.and(self.available).iter() {
-                        let mut bytes = vec![0; length];
-                        recipes.code().apply_changes(shard, &changes, &mut bytes);
-                        tell(shard, ShardOp::Xor { offset: range.start, bytes });
-                    }
-                }
-            }
+            .map(|s| Ok((s, pieces.get(s, range.clone())?)))
+            .collect::<Result<_, _>>()?;
+        let changes: Vec<(Shard, &[u8], &[u8])> =
+            old.iter().map(|(s, old)| (*s, &old[..], fresh.get(*s, range))).collect();
+        for shard in self.layout.parity().and(self.available).iter() {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            recipes.code().apply_changes(shard, &changes, &mut bytes);
+            out.push(shard, ShardOp::Xor { offset: range.start, bytes });
         }
-        for (shard, offset, bytes) in fresh {
-            match self.change {
-                Change::Zero { .. } => {
-                    tell(shard, ShardOp::Zero { offset, length: bytes.len() as u64 });
-                }
-                // It was cut off.
-                Change::Truncate { .. } => (),
-                Change::Write { .. } | Change::Replace { .. } => {
-                    tell(shard, ShardOp::Write { offset, bytes });
-                }
-            }
+        Ok(())
+    }
+}
+
+/// New bytes of each data shard that changes, in one piece, and where they begin.
+struct Fresh(Vec<(Shard, u64, Vec<u8>)>);
+
+impl Fresh {
+    /// The new bytes of a shard in a band in which it changes.
+    fn get(&self, shard: Shard, range: &Range<u64>) -> &[u8] {
+        let (_, at, bytes) =
+            self.0.iter().find(|(s, ..)| *s == shard).expect("a band's shards change");
+        &bytes[(range.start - at) as usize..][..(range.end - range.start) as usize]
+    }
+}
+
+/// What the shards that are there and that the change is about are told.
+struct Writes(Vec<ShardWrite>);
+
+impl Writes {
+    fn to(shards: ShardSet) -> Writes {
+        Writes(shards.iter().map(|shard| ShardWrite { shard, ops: Vec::new() }).collect())
+    }
+
+    /// Tells a shard something; one that is not there is told nothing.
+    fn push(&mut self, shard: Shard, op: ShardOp) {
+        if let Some(w) = self.0.iter_mut().find(|w| w.shard == shard) {
+            w.ops.push(op);
         }
-        Ok(out)
     }
 }
 
