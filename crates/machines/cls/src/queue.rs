@@ -127,64 +127,80 @@ fn wrap(marker: &mut Marker, end: u64, begin: u64) {
     }
 }
 
-/// Lists entries.
-pub(crate) async fn entries(
-    object: Object<'_>,
-    head: &QueueHead,
-    op: &QueueListOp,
-) -> Result<QueueListRet, Errno> {
-    let mut ret = QueueListRet::default();
-    if head.front == head.tail {
-        ret.next_marker = head.front.text();
-        return Ok(ret);
+/// Where a list is in the ring.
+struct Position {
+    at: Marker,
+    /// Bytes up to the end of the ring or of the queue.
+    left: u64,
+    /// The queue goes on after those.
+    goes_on: bool,
+}
+
+impl Position {
+    fn start(head: &QueueHead, at: Marker) -> Result<Position, Errno> {
+        let at = if at.offset == 0 { head.front } else { at };
+        let (left, goes_on) = if head.tail.offset > head.front.offset {
+            (head.tail.offset.checked_sub(at.offset).ok_or(Errno::EINVAL)?, false)
+        } else if at.offset >= head.front.offset {
+            (head.queue_size.checked_sub(at.offset).ok_or(Errno::EINVAL)?, true)
+        } else {
+            (head.tail.offset.saturating_sub(at.offset), false)
+        };
+        Ok(Position { at, left, goes_on })
     }
-    let mut at = Marker::parse(&op.start_marker);
-    if at.offset == 0 {
-        at = head.front;
+
+    /// Goes on after bytes that were read; `false` if the queue ends there.
+    fn pass(&mut self, head: &QueueHead, read: u64) -> bool {
+        self.at.offset = self.at.offset.wrapping_add(read);
+        self.left -= read;
+        if self.left == 0 {
+            if !self.goes_on {
+                return false;
+            }
+            self.at.offset = head.max_head_size;
+            self.at.generation = self.at.generation.wrapping_add(1);
+            self.left = head.tail.offset.saturating_sub(head.max_head_size);
+            self.goes_on = false;
+        }
+        true
     }
-    // Bytes up to the end of the ring or of the queue, and whether the queue goes on after those.
-    let (mut left, mut goes_on) = if head.tail.offset > head.front.offset {
-        (head.tail.offset.checked_sub(at.offset).ok_or(Errno::EINVAL)?, false)
-    } else if at.offset >= head.front.offset {
-        (head.queue_size.checked_sub(at.offset).ok_or(Errno::EINVAL)?, true)
-    } else {
-        (head.tail.offset.saturating_sub(at.offset), false)
-    };
-    ret.is_truncated = true;
-    let mut next = Marker::default();
-    // What was read of an entry that goes on in the next chunk: where it began, its length if that
-    // was read, and bytes.
-    let mut begun: Option<Marker> = None;
-    let mut length: Option<u64> = None;
-    let mut kept = Bytes::new();
-    loop {
-        let take = left.min(CHUNK_BYTES);
-        if take == 0 {
-            next = head.tail;
-            ret.is_truncated = false;
-            break;
-        }
-        let chunk = object.read(at.offset, take).await?;
-        if chunk.is_empty() {
-            // The head says more than there is.
-            return Err(Errno::EINVAL);
-        }
+}
+
+/// What was read of an entry that goes on in the next chunk.
+#[derive(Default)]
+struct Begun {
+    /// Where it began.
+    marker: Option<Marker>,
+    /// Its length, if that was read.
+    length: Option<u64>,
+    kept: Bytes,
+}
+
+impl Begun {
+    /// Cuts the chunk at a marker into entries. If there are `max` of them, returns where the next
+    /// one begins.
+    fn cut(
+        &mut self,
+        chunk: Bytes,
+        at: Marker,
+        max: u64,
+        entries: &mut Vec<QueueEntry>,
+    ) -> Result<Option<Marker>, Errno> {
+        let kept = std::mem::take(&mut self.kept);
         let base = at.offset.wrapping_sub(kept.len() as u64);
-        let mut bytes = if kept.is_empty() { chunk } else { [kept, chunk].concat().into() };
+        let mut bytes: Bytes = if kept.is_empty() { chunk } else { [kept, chunk].concat().into() };
         let total = bytes.len();
-        kept = Bytes::new();
+        let marker_of = |rest: &Bytes| {
+            let index = (total - rest.len()) as u64;
+            Marker { generation: at.generation, offset: base.wrapping_add(index) }
+        };
         loop {
-            let index = (total - bytes.len()) as u64;
-            let marker = begun
-                .take()
-                .unwrap_or(Marker { generation: at.generation, offset: base.wrapping_add(index) });
-            let len = match length.take() {
+            let marker = self.marker.take().unwrap_or_else(|| marker_of(&bytes));
+            let len = match self.length.take() {
                 Some(len) => len,
                 None if (bytes.len() as u64) < ENTRY_OVERHEAD_BYTES => {
-                    kept = bytes;
-                    begun = Some(marker);
-                    bytes = Bytes::new();
-                    break;
+                    *self = Begun { marker: Some(marker), length: None, kept: bytes };
+                    return Ok(None);
                 }
                 None => {
                     let mut r = Reader::new(bytes.split_to(ENTRY_OVERHEAD_BYTES as usize));
@@ -197,43 +213,56 @@ pub(crate) async fn entries(
                 }
             };
             if len > bytes.len() as u64 {
-                kept = bytes;
-                (begun, length) = (Some(marker), Some(len));
-                bytes = Bytes::new();
-                break;
+                *self = Begun { marker: Some(marker), length: Some(len), kept: bytes };
+                return Ok(None);
             }
             let data = bytes.split_to(len as usize);
-            ret.entries.push(QueueEntry { data, marker: marker.text() });
-            if ret.entries.len() as u64 == op.max || bytes.is_empty() {
-                break;
+            entries.push(QueueEntry { data, marker: marker.text() });
+            if entries.len() as u64 == max {
+                return Ok(Some(marker_of(&bytes)));
+            }
+            if bytes.is_empty() {
+                return Ok(None);
             }
         }
-        if ret.entries.len() as u64 == op.max {
-            let index = (total - bytes.len()) as u64;
-            next = Marker { generation: at.generation, offset: base.wrapping_add(index) };
-            break;
+    }
+}
+
+/// Lists entries.
+pub(crate) async fn entries(
+    object: Object<'_>,
+    head: &QueueHead,
+    op: &QueueListOp,
+) -> Result<QueueListRet, Errno> {
+    let mut ret = QueueListRet::default();
+    if head.front == head.tail {
+        ret.next_marker = head.front.text();
+        return Ok(ret);
+    }
+    let mut position = Position::start(head, Marker::parse(&op.start_marker))?;
+    let mut begun = Begun::default();
+    let (mut next, more) = loop {
+        let take = position.left.min(CHUNK_BYTES);
+        if take == 0 {
+            break (head.tail, false);
         }
-        at.offset = at.offset.wrapping_add(take);
-        left -= take;
-        if left == 0 {
-            if !goes_on {
-                next = head.tail;
-                ret.is_truncated = false;
-                break;
-            }
-            at.offset = head.max_head_size;
-            at.generation = at.generation.wrapping_add(1);
-            left = head.tail.offset.saturating_sub(head.max_head_size);
-            goes_on = false;
+        let chunk = object.read(position.at.offset, take).await?;
+        if chunk.is_empty() {
+            // The head says more than there is.
+            return Err(Errno::EINVAL);
+        }
+        if let Some(next) = begun.cut(chunk, position.at, op.max, &mut ret.entries)? {
+            break (next, true);
+        }
+        if !position.pass(head, take) {
+            break (head.tail, false);
         }
         if ret.entries.len() as u64 >= op.max {
-            break;
+            break (Marker::default(), true);
         }
-    }
+    };
     wrap(&mut next, head.queue_size, head.max_head_size);
-    if next == head.tail {
-        ret.is_truncated = false;
-    }
+    ret.is_truncated = more && next != head.tail;
     ret.next_marker = next.text();
     Ok(ret)
 }
