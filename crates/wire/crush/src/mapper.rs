@@ -300,18 +300,7 @@ impl Mapper<'_> {
                         collide = out[..outpos].contains(&item);
                         let mut rejected = false;
                         if !collide && let Some(leaves) = leaves.as_deref_mut() {
-                            if let Some(below) = map.bucket(item) {
-                                let sub_r =
-                                    if t.vary_r > 0 { r.wrapping_shr(t.vary_r - 1) } else { 0 };
-                                let inner = Tries { total: t.leaf, leaf: 0, ..t };
-                                let want = if t.stable { 1 } else { outpos as u32 + 1 };
-                                let got = self.firstn(
-                                    below, want, 0, leaves, outpos, count, inner, None, sub_r,
-                                );
-                                rejected = got <= outpos;
-                            } else {
-                                leaves[outpos] = item;
-                            }
+                            rejected = !self.leaf(item, r, leaves, outpos, count, t);
                         }
                         if !rejected && !collide && item_kind == 0 {
                             rejected = is_out(self.weights, item, self.x);
@@ -348,6 +337,27 @@ impl Mapper<'_> {
             rep += 1;
         }
         outpos
+    }
+
+    /// Puts a device below an item into a position of `leaves`; whether there is one.
+    #[inline]
+    fn leaf(
+        &mut self,
+        item: i32,
+        r: i32,
+        leaves: &mut [i32],
+        outpos: usize,
+        count: usize,
+        t: Tries,
+    ) -> bool {
+        let Some(below) = self.map.bucket(item) else {
+            leaves[outpos] = item;
+            return true;
+        };
+        let sub_r = if t.vary_r > 0 { r.wrapping_shr(t.vary_r - 1) } else { 0 };
+        let inner = Tries { total: t.leaf, leaf: 0, ..t };
+        let want = if t.stable { 1 } else { outpos as u32 + 1 };
+        self.firstn(below, want, 0, leaves, outpos, count, inner, None, sub_r) > outpos
     }
 
     /// Fills `left` positions from `outpos` on; those that cannot be filled become [`ITEM_NONE`].

@@ -258,31 +258,32 @@ fn changes_come_out_as_with_stock_tools() {
     assert!(done.len() >= 8 && classified > 10, "{done:?}, {classified} maps with classes");
 }
 
+/// Names of buckets of a type, without those of one device class.
+fn names_of(map: &CrushMap, kind: u16) -> Vec<String> {
+    map.buckets()
+        .filter(|b| b.kind == kind && !map.is_shadow(b.id))
+        .map(|b| map.names.name(b.id).unwrap().into())
+        .collect()
+}
+
+/// One of the names, or a new one in one of so many cases.
+fn pick_or_new(rng: &mut Rng, names: &[String], one_in: u64, new: &str, most: u64) -> String {
+    if rng.one_in(one_in) || names.is_empty() {
+        format!("{new}{}", rng.below(most))
+    } else {
+        rng.pick(names).clone()
+    }
+}
+
 fn random_change(
     map: &mut CrushMap,
     rng: &mut Rng,
 ) -> (&'static str, Vec<String>, Result<(), crush::CrushError>) {
-    let hosts: Vec<String> = map
-        .buckets()
-        .filter(|b| b.kind == 1 && !map.is_shadow(b.id))
-        .map(|b| map.names.name(b.id).unwrap().into())
-        .collect();
-    let racks: Vec<String> = map
-        .buckets()
-        .filter(|b| b.kind == 3 && !map.is_shadow(b.id))
-        .map(|b| map.names.name(b.id).unwrap().into())
-        .collect();
+    let hosts = names_of(map, 1);
+    let racks = names_of(map, 3);
     let devices: Vec<i32> = (0..map.max_devices).filter(|d| map.names.contains(*d)).collect();
-    let mut loc = BTreeMap::new();
-    loc.insert("root".to_owned(), "default".to_owned());
-    loc.insert(
-        "rack".to_owned(),
-        if rng.one_in(4) || racks.is_empty() {
-            format!("new{}", rng.below(3))
-        } else {
-            rng.pick(&racks).clone()
-        },
-    );
+    let rack = pick_or_new(rng, &racks, 4, "new", 3);
+    let loc = BTreeMap::from([("root".to_owned(), "default".to_owned()), ("rack".into(), rack)]);
     let eighths = rng.below(40) as f32;
     let weight = CrushMap::weight_from_f32(eighths / 8.0).unwrap();
     let weight_text = (eighths / 8.0).to_string();
@@ -295,12 +296,7 @@ fn random_change(
     };
     let host_loc = |rng: &mut Rng, loc: &BTreeMap<String, String>| {
         let mut loc = loc.clone();
-        let host = if rng.one_in(3) || hosts.is_empty() {
-            format!("newhost{}", rng.below(4))
-        } else {
-            rng.pick(&hosts).clone()
-        };
-        loc.insert("host".into(), host);
+        loc.insert("host".into(), pick_or_new(rng, &hosts, 3, "newhost", 4));
         loc
     };
     match rng.below(11) {
