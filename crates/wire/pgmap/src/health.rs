@@ -231,11 +231,22 @@ impl PgMap {
         add("OSD_FLOORS_OVERCOMMITTED", "OSDs cannot keep the floors of tenants", floors.collect());
     }
 
-    /// The checks that the groups' states give at `now`.
+    /// The checks that the groups' states, and what OSDs report, give at `now`.
     pub fn health_checks(&self, now: Utime) -> HealthChecks {
-        let cutoff = now.as_secs_f64() - STUCK_AFTER_SECS;
-        let mut found: BTreeMap<Consequence, (BTreeMap<String, u32>, BTreeMap<PgId, String>)> =
-            BTreeMap::new();
+        let mut checks = HealthChecks::default();
+        for (consequence, concerned) in self.concerned(now) {
+            let (code, check) = self.state_check(consequence, concerned);
+            checks.checks.insert(code.into(), check);
+        }
+        checks.checks.extend(self.unfound_check().map(|check| ("OBJECT_UNFOUND".into(), check)));
+        checks.checks.extend(self.slow_ops_check().map(|check| ("SLOW_OPS".into(), check)));
+        self.capacity_checks(&mut checks);
+        checks
+    }
+
+    /// The groups in states that are reported.
+    fn concerned(&self, now: Utime) -> BTreeMap<Consequence, Concerned> {
+        let mut found: BTreeMap<Consequence, Concerned> = BTreeMap::new();
         for (pgid, stat) in &self.pgs {
             for (state, consequence, since, inverted) in RESPONSES {
                 if stat.state.has(*state) == *inverted {
@@ -244,128 +255,130 @@ impl PgMap {
                 let name = if *inverted { "inactive".to_string() } else { state.to_string() };
                 let message = match since {
                     None => format!("pg {pgid} is {}", stat.state),
-                    Some(since) => {
-                        let since = since(stat);
-                        if since.is_zero() && stat.last_change.as_secs_f64() >= cutoff
-                            || since.as_secs_f64() >= cutoff
-                        {
-                            continue;
-                        }
-                        let age = if since.is_zero() {
-                            "forever".into()
-                        } else {
-                            format!("{:.0}s", now.as_secs_f64() - since.as_secs_f64())
-                        };
-                        format!("pg {pgid} is stuck {name} for {age}, current state {}", stat.state)
-                    }
+                    Some(since) => match stuck_for(stat, since(stat), now) {
+                        None => continue,
+                        Some(age) => format!(
+                            "pg {pgid} is stuck {name} for {age}, current state {}",
+                            stat.state
+                        ),
+                    },
                 };
-                let (states, pgs) = found.entry(*consequence).or_default();
-                *states.entry(name).or_default() += 1;
-                pgs.insert(
-                    *pgid,
-                    format!(
-                        "{message}, last acting {:?}",
-                        stat.acting.iter().map(|o| o.0).collect::<Vec<_>>()
-                    ),
-                );
+                let acting = stat.acting.iter().map(|o| o.0).collect::<Vec<_>>();
+                let concerned = found.entry(*consequence).or_default();
+                *concerned.states.entry(name).or_default() += 1;
+                concerned.pgs.insert(*pgid, format!("{message}, last acting {acting:?}"));
             }
         }
-        let mut checks = HealthChecks::default();
-        for (consequence, (states, pgs)) in found {
-            let (code, severity, prefix) = consequence.check();
-            let mut parts: Vec<String> = states
-                .iter()
-                .map(|(s, n)| format!("{n} pg{} {s}", if *n == 1 { "" } else { "s" }))
-                .collect();
-            let sum = self.pgs.values().fold((0, 0), |(d, c), s| {
+        found
+    }
+
+    fn state_check(
+        &self,
+        consequence: Consequence,
+        concerned: Concerned,
+    ) -> (&'static str, HealthCheck) {
+        let Concerned { states, pgs } = concerned;
+        let (code, severity, prefix) = consequence.check();
+        let mut parts: Vec<String> = states
+            .iter()
+            .map(|(s, n)| format!("{n} pg{} {s}", if *n == 1 { "" } else { "s" }))
+            .collect();
+        if consequence == Consequence::Degraded {
+            let (degraded, copies) = self.pgs.values().fold((0, 0), |(d, c), s| {
                 (d + s.stats.sum.num_objects_degraded, c + s.stats.sum.num_object_copies)
             });
-            if consequence == Consequence::Degraded && sum.0 > 0 && sum.1 > 0 {
-                parts.insert(
-                    0,
-                    format!(
-                        "{}/{} objects degraded ({:.3}%)",
-                        sum.0,
-                        sum.1,
-                        sum.0 as f64 / sum.1 as f64 * 100.0
-                    ),
-                );
-            }
-            checks.checks.insert(
-                code.into(),
-                HealthCheck {
-                    severity,
-                    summary: format!("{prefix}{}", parts.join(", ")),
-                    detail: pgs.into_values().take(DETAIL_MAX).collect(),
-                    count: states.values().map(|n| i64::from(*n)).sum(),
-                },
-            );
+            parts.splice(0..0, share(degraded, copies, "degraded"));
         }
-        let sum = self.pgs.values().fold((0, 0), |(u, n), s| {
+        let check = HealthCheck {
+            severity,
+            summary: format!("{prefix}{}", parts.join(", ")),
+            detail: pgs.into_values().take(DETAIL_MAX).collect(),
+            count: states.values().map(|n| i64::from(*n)).sum(),
+        };
+        (code, check)
+    }
+
+    fn unfound_check(&self) -> Option<HealthCheck> {
+        let (unfound, objects) = self.pgs.values().fold((0, 0), |(u, n), s| {
             (u + s.stats.sum.num_objects_unfound, n + s.stats.sum.num_objects)
         });
-        if sum.0 > 0 && sum.1 > 0 {
-            let some = self.pgs.iter().filter(|(_, s)| s.stats.sum.num_objects_unfound > 0);
-            let mut detail: Vec<String> = some
-                .map(|(pgid, s)| {
-                    format!("pg {pgid} has {} unfound objects", s.stats.sum.num_objects_unfound)
-                })
-                .collect();
-            if detail.len() > DETAIL_MAX {
-                detail.truncate(DETAIL_MAX);
-                detail.push("(additional pgs left out for brevity)".into());
-            }
-            let summary = format!(
-                "{}/{} objects unfound ({:.3}%)",
-                sum.0,
-                sum.1,
-                sum.0 as f64 / sum.1 as f64 * 100.0
-            );
-            checks.checks.insert(
-                "OBJECT_UNFOUND".into(),
-                HealthCheck { severity: HealthCheck::WARN, summary, detail, count: sum.0 },
-            );
+        let summary = share(unfound, objects, "unfound")?;
+        let some = self.pgs.iter().filter(|(_, s)| s.stats.sum.num_objects_unfound > 0);
+        let mut detail: Vec<String> = some
+            .map(|(pgid, s)| {
+                format!("pg {pgid} has {} unfound objects", s.stats.sum.num_objects_unfound)
+            })
+            .collect();
+        if detail.len() > DETAIL_MAX {
+            detail.truncate(DETAIL_MAX);
+            detail.push("(additional pgs left out for brevity)".into());
         }
-        let slow: u64 = self.osds.values().filter_map(|r| r.counters.get("slow_ops")).sum();
-        if slow > 0 {
-            let slow_on = |r: &OsdReport| r.counters.get("slow_ops").copied().unwrap_or(0);
-            let who: Vec<String> = self
-                .osds
-                .iter()
-                .filter(|(_, r)| slow_on(r) > 0)
-                .map(|(o, _)| format!("osd.{}", o.0))
-                .collect();
-            let oldest = self
-                .osds
-                .values()
-                .filter_map(|r| r.counters.get("slow_ops_oldest_ms"))
-                .max()
-                .copied()
-                .unwrap_or(0)
-                / 1000;
-            // Ceph names the daemons only; where the operations are says whether it is they, their
-            // peers or their queues.
-            let points = |r: &OsdReport| {
-                let at = r
-                    .counters
-                    .iter()
-                    .filter_map(|(name, n)| Some((name.strip_prefix("slow_ops: ")?, *n)));
-                at.map(|(point, n)| format!("{n} {point}")).collect::<Vec<_>>().join(", ")
-            };
-            let detail = self.osds.iter().filter(|(_, r)| slow_on(r) > 0);
-            checks.checks.insert(
-                "SLOW_OPS".into(),
-                HealthCheck {
-                    severity: HealthCheck::WARN,
-                    summary: format!("{slow} slow ops, oldest one blocked for {oldest} sec, daemons [{}] have slow ops.", who.join(",")),
-                    detail: detail.map(|(o, r)| format!("osd.{} has {} slow ops: {}", o.0, slow_on(r), points(r))).take(DETAIL_MAX).collect(),
-                    count: slow as i64,
-                },
-            );
-        }
-        self.capacity_checks(&mut checks);
-        checks
+        Some(HealthCheck { severity: HealthCheck::WARN, summary, detail, count: unfound })
     }
+
+    /// Ceph names the daemons only; where the operations are says whether it is they, their peers
+    /// or their queues.
+    fn slow_ops_check(&self) -> Option<HealthCheck> {
+        let slow_on = |r: &OsdReport| r.counters.get("slow_ops").copied().unwrap_or(0);
+        let slow: u64 = self.osds.values().map(slow_on).sum();
+        if slow == 0 {
+            return None;
+        }
+        let points = |r: &OsdReport| {
+            let at = r
+                .counters
+                .iter()
+                .filter_map(|(name, n)| Some((name.strip_prefix("slow_ops: ")?, *n)));
+            at.map(|(point, n)| format!("{n} {point}")).collect::<Vec<_>>().join(", ")
+        };
+        let concerned: Vec<(String, &OsdReport)> = self
+            .osds
+            .iter()
+            .filter(|(_, r)| slow_on(r) > 0)
+            .map(|(o, r)| (format!("osd.{}", o.0), r))
+            .collect();
+        let names: Vec<&str> = concerned.iter().map(|(name, _)| name.as_str()).collect();
+        let oldest_ms =
+            self.osds.values().filter_map(|r| r.counters.get("slow_ops_oldest_ms")).max();
+        let detail = concerned
+            .iter()
+            .map(|(name, r)| format!("{name} has {} slow ops: {}", slow_on(r), points(r)));
+        Some(HealthCheck {
+            severity: HealthCheck::WARN,
+            summary: format!(
+                "{slow} slow ops, oldest one blocked for {} sec, daemons [{}] have slow ops.",
+                oldest_ms.copied().unwrap_or(0) / 1000,
+                names.join(",")
+            ),
+            detail: detail.take(DETAIL_MAX).collect(),
+            count: slow as i64,
+        })
+    }
+}
+
+/// The groups that a check is about.
+#[derive(Default)]
+struct Concerned {
+    /// How many are in which state.
+    states: BTreeMap<String, u32>,
+    /// A line for each.
+    pgs: BTreeMap<PgId, String>,
+}
+
+/// For how long a group is stuck that was last otherwise at `since`, if it is.
+fn stuck_for(stat: &PgStat, since: Utime, now: Utime) -> Option<String> {
+    let cutoff = now.as_secs_f64() - STUCK_AFTER_SECS;
+    if since.is_zero() {
+        return (stat.last_change.as_secs_f64() < cutoff).then(|| "forever".into());
+    }
+    let stuck = since.as_secs_f64() < cutoff;
+    stuck.then(|| format!("{:.0}s", now.as_secs_f64() - since.as_secs_f64()))
+}
+
+/// A part of all objects in words, if there is any.
+fn share(part: i64, all: i64, what: &str) -> Option<String> {
+    let percent = part as f64 / all as f64 * 100.0;
+    (part > 0 && all > 0).then(|| format!("{part}/{all} objects {what} ({percent:.3}%)"))
 }
 
 #[cfg(test)]
