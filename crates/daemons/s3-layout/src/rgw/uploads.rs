@@ -1,6 +1,7 @@
 //! Uploads in parts. An object in the namespace `multipart` stands for an upload: it has the
 //! attributes of the object to be, and a map of the parts.
 
+use super::backend::Io;
 use super::cluster::{Attrs, decoded, encoded, nanoseconds, random_text, submit};
 use super::convert::{self, attr_text, text};
 use super::handle::{BucketRef, Handle};
@@ -77,9 +78,92 @@ struct PartPlace<'a> {
     bucket: &'a Handle,
     state: &'a State,
     key: &'a str,
+    id: &'a str,
     info: &'a UploadInfo,
     number: u32,
     tag: &'a Bytes,
+    /// Where the upload's object is.
+    io: &'a Io,
+    oid: &'a Bytes,
+}
+
+/// Parts in a row, as one object.
+#[derive(Default)]
+struct Joined {
+    numbers: Vec<u32>,
+    manifest: Manifest,
+    digests: Vec<[u8; 16]>,
+    /// Checksums of parts, and what they are of, in bytes.
+    sums: Vec<(Checksum, u64)>,
+    /// Entries of the index that go with the upload.
+    entries: Vec<ObjKey>,
+    size: u64,
+}
+
+impl Joined {
+    /// The checksum of the whole, if each part has one.
+    fn checksum(&self, wanted: Option<(Algorithm, Coverage)>) -> Option<Checksum> {
+        let (algorithm, coverage) = wanted.filter(|_| self.sums.len() == self.numbers.len())?;
+        Checksum::of_parts(algorithm, coverage, &self.sums)
+    }
+
+    /// The attributes of the object that an upload becomes.
+    fn attrs(&self, state: &State, checksum: Option<&Checksum>) -> Attrs {
+        let mut attrs: Attrs = state.attrs.clone();
+        for attr in [
+            convert::PG_VER,
+            convert::SOURCE_ZONE,
+            convert::UPLOAD_CHECKSUM,
+            convert::UPLOAD_FATE,
+            convert::STORAGE_CLASS,
+        ] {
+            attrs.remove(attr);
+        }
+        if let Some(sum) = checksum {
+            attrs.insert(Bytes::from_static(convert::CHECKSUM), convert::checksum_attr(sum));
+            let of_parts = self.sums.iter().map(|(s, _)| s);
+            if let Some(attr) = convert::part_checksums_attr(sum.algorithm, of_parts) {
+                attrs.insert(Bytes::from_static(convert::PART_CHECKSUMS), attr);
+            }
+        }
+        attrs.retain(|attr, _| attr.starts_with(b"user.rgw."));
+        attrs
+    }
+}
+
+/// The stored parts that a client asks for, in order.
+fn chosen(stored: Vec<PartInfo>, asked: &[CompletePart]) -> Result<Vec<PartInfo>> {
+    let mut remaining = asked.iter().peekable();
+    let used =
+        stored.into_iter().filter(|p| remaining.next_if(|next| next.number == p.number).is_some());
+    let used = used.collect();
+    if remaining.peek().is_some() {
+        return Err(ErrorCode::InvalidPart.into());
+    }
+    Ok(used)
+}
+
+/// A part can be joined: it is the one that is asked for, and large enough unless it is the last.
+fn check_part(part: &PartInfo, want: &CompletePart, last: bool) -> Result<()> {
+    if etag::unquote(&want.etag) != text(&part.etag) {
+        return Err(ErrorCode::InvalidPart.into());
+    }
+    if !last && part.accounted_size < PART_BYTES_MIN {
+        return Err(S3Error::from(ErrorCode::EntityTooSmall)
+            .with("ProposedSize", part.accounted_size.to_string())
+            .with("MinSizeAllowed", PART_BYTES_MIN.to_string())
+            .with("PartNumber", part.number.to_string())
+            .with("ETag", text(&part.etag))
+            .into());
+    }
+    if part.compression.kind != "none" {
+        return Err(S3Error::new(
+            ErrorCode::NotImplemented,
+            "Parts that another gateway has compressed cannot be joined here",
+        )
+        .into());
+    }
+    Ok(())
 }
 
 impl State {
@@ -275,7 +359,6 @@ impl Inner {
     /// from the part's number, which one attempt has: `radosgw-admin bucket check` expects them.
     /// Others have names of their own: an attempt that fails removes its data.
     async fn part_writer(&self, at: &PartPlace<'_>, own: String, claims: bool) -> Result<Writer> {
-        let (meta_io, meta_oid) = self.head_place(at.bucket, &at.state.name, true).await?;
         let object = BucketObject {
             bucket: at.bucket.instance.bucket.clone(),
             name: ObjName::plain(at.key.to_owned()),
@@ -284,7 +367,7 @@ impl Inner {
             Some(pools) => pools.data.clone(),
             None => self.data_pool(&at.info.placement)?.clone(),
         };
-        let notes = Notes::on_upload(meta_io, meta_oid);
+        let notes = Notes::on_upload(at.io.clone(), at.oid.clone());
         let journal = Journal {
             notes: if claims { notes.claiming(at.number) } else { notes },
             head: self.raw_head(at.bucket, &at.state.name, true)?,
@@ -296,6 +379,15 @@ impl Inner {
         writer.hold_first = true;
         writer.note(0).await?;
         Ok(writer)
+    }
+
+    /// A part as it stands with its upload.
+    async fn stored_part(&self, at: &PartPlace<'_>) -> Result<Option<PartInfo>> {
+        let row = part_key(at.number);
+        let keys = BTreeSet::from([Bytes::from(row.clone())]);
+        let op = Operation::new().omap_values_by_keys(&keys);
+        let rows = submit(at.io, at.oid, op, None).await?.omap_values(0)?;
+        rows.get(row.as_bytes()).map(|v| decoded::<PartInfo>("a part", v)).transpose()
     }
 
     /// Writes a part.
@@ -310,68 +402,80 @@ impl Inner {
     ) -> Result<Part> {
         self.check_quota(bucket, bytes).await?;
         let state = self.state(bucket, key, id).await?;
-        let (meta_io, meta_oid) = self.head_place(bucket, &state.name, true).await?;
-        let before = {
-            let row = part_key(number);
-            let keys = BTreeSet::from([Bytes::from(row.clone())]);
-            let op = Operation::new().omap_values_by_keys(&keys);
-            let rows = submit(&meta_io, &meta_oid, op, None).await?.omap_values(0)?;
-            rows.get(row.as_bytes()).map(|v| decoded::<PartInfo>("a part", v)).transpose()?
-        };
-        let data = meta_io.read(&meta_oid, 0, 4096).await?;
-        let info: UploadInfo = decoded("an upload", &data)?;
-        let tag: Bytes = self.new_tag();
-        let place = PartPlace { bucket, state: &state, key, info: &info, number, tag: &tag };
-        let mut writer = match before {
-            None => match self.part_writer(&place, format!("{key}.{id}"), true).await {
-                Err(e) if e.code() == ErrorCode::OperationAborted => {
-                    self.part_writer(&place, format!("{key}.{}", random_text(32)), false).await?
-                }
-                other => other?,
-            },
-            Some(_) => {
-                self.part_writer(&place, format!("{key}.{}", random_text(32)), false).await?
-            }
-        };
-        let io = writer.io();
+        let (io, oid) = self.head_place(bucket, &state.name, true).await?;
+        let info: UploadInfo = decoded("an upload", &io.read(&oid, 0, 4096).await?)?;
+        let (tag, info, state): (Bytes, _, _) = (self.new_tag(), &info, &state);
+        let place =
+            PartPlace { bucket, state, key, id, info, number, tag: &tag, io: &io, oid: &oid };
+        let before = self.stored_part(&place).await?;
+        let mut writer = self.writer_of_attempt(&place, before.is_some()).await?;
         let first = writer.take(body).await?;
         let sums = body.finish()?;
         writer.drain().await?;
-        let size = writer.size;
         let etag = etag::of_digest(&sums.md5);
-
-        let mut part = PartInfo {
+        let part = PartInfo {
             number,
-            size,
+            size: writer.size,
             etag: etag.clone().into(),
             modified: self.cluster.now(),
             manifest: writer.manifest.clone(),
-            accounted_size: size,
+            accounted_size: writer.size,
             ..PartInfo::default()
         };
-        let Some(head) = Self::first_stripe(&part) else {
+        self.write_first_stripe(&place, &mut writer, &part, first, sums.checksum.as_ref()).await?;
+        self.replace_part(&place, &mut writer, before.as_ref(), &part).await?;
+        Ok(Part {
+            number,
+            size: part.size,
+            etag,
+            modified: nanoseconds(part.modified),
+            checksum: sums.checksum,
+        })
+    }
+
+    /// A writer with the names that follow from the part's number, if no other attempt has them.
+    async fn writer_of_attempt(&self, at: &PartPlace<'_>, again: bool) -> Result<Writer> {
+        if !again {
+            match self.part_writer(at, format!("{}.{}", at.key, at.id), true).await {
+                Err(e) if e.code() == ErrorCode::OperationAborted => {}
+                other => return other,
+            }
+        }
+        self.part_writer(at, format!("{}.{}", at.key, random_text(32)), false).await
+    }
+
+    /// Writes the first stripe of a part, which carries its attributes, and its entry in the index.
+    async fn write_first_stripe(
+        &self,
+        at: &PartPlace<'_>,
+        writer: &mut Writer,
+        part: &PartInfo,
+        first: Bytes,
+        checksum: Option<&Checksum>,
+    ) -> Result<()> {
+        let PartPlace { bucket, state, tag, .. } = *at;
+        let Some(head) = Self::first_stripe(part) else {
             return Err(Error::Internal("a part has no first stripe".into()));
         };
-        let hashed: Bytes = key.to_owned().into();
-        let mut attrs = Attrs::from([(Bytes::from_static(convert::ETAG), etag.clone().into())]);
+        let hashed: Bytes = at.key.to_owned().into();
+        let mut attrs = Attrs::from([(Bytes::from_static(convert::ETAG), part.etag.clone())]);
         if let Some(acl) = state.attrs.get(convert::ACL) {
             attrs.insert(Bytes::from_static(convert::ACL), acl.clone());
         }
-        if let Some(sum) = &sums.checksum {
+        if let Some(sum) = checksum {
             attrs.insert(Bytes::from_static(convert::CHECKSUM), convert::checksum_attr(sum));
         }
-        self.prepare(bucket, &head.name, &hashed, ModifyOp::ADD, &tag, 0).await?;
-        let marker = &bucket.instance.bucket.marker;
-        let oid = head.name.raw(marker);
+        self.prepare(bucket, &head.name, &hashed, ModifyOp::ADD, tag, 0).await?;
+        let oid = head.name.raw(&bucket.instance.bucket.marker);
         let mut op = Operation::new().create(true).write_full(first);
         for (attr, value) in &attrs {
             op = op.set_xattr(attr, value);
         }
-        let written = submit(&io, &oid, bookkeeping(op), Some(part.modified)).await;
-        let outcome = match written {
+        let io = writer.io();
+        let outcome = match submit(&io, &oid, bookkeeping(op), Some(part.modified)).await {
             Ok(outcome) => outcome,
             Err(e) => {
-                self.cancel(bucket, &head.name, &hashed, &tag, 0).await;
+                self.cancel(bucket, &head.name, &hashed, tag, 0).await;
                 return Err(match e {
                     // The same part is being uploaded by another request, which was first.
                     ClientError::Errno(Errno::EEXIST) => ErrorCode::OperationAborted.into(),
@@ -383,28 +487,39 @@ impl Inner {
         let acl = convert::acl_of(&state.attrs)?;
         let meta = EntryMeta {
             category: ObjCategory::MAIN,
-            size,
-            accounted_size: size,
+            size: part.size,
+            accounted_size: part.accounted_size,
             mtime: part.modified,
-            etag: etag.clone().into(),
+            etag: part.etag.clone(),
             owner: acl.owner.into(),
             owner_display_name: acl.owner_name.into(),
             ..EntryMeta::default()
         };
         let ver = EntryVer { pool: io.pool().0, epoch: outcome.user_version };
         let add = ModifyOp::ADD;
-        self.complete(bucket, &head.name, &hashed, add, &tag, ver, meta, Vec::new(), 0).await;
+        self.complete(bucket, &head.name, &hashed, add, tag, ver, meta, Vec::new(), 0).await;
+        Ok(())
+    }
 
-        part.later = None;
-        let mut rows = BTreeMap::from([(Bytes::from(part_key(number)), encoded(&part))]);
+    /// Notes a part that is written with its upload, in place of the one before.
+    async fn replace_part(
+        &self,
+        at: &PartPlace<'_>,
+        writer: &mut Writer,
+        before: Option<&PartInfo>,
+        part: &PartInfo,
+    ) -> Result<()> {
+        let PartPlace { bucket, state, .. } = *at;
+        let hashed: Bytes = at.key.to_owned().into();
+        let mut rows = BTreeMap::from([(Bytes::from(part_key(at.number)), encoded(part))]);
         // The part that is replaced goes: a gateway that ends before it has gone leaves a note.
-        let old = match &before {
+        let old = match before {
             None => None,
             Some(old) => {
                 let key: Bytes = [ON_UPLOAD, random_text(16).as_bytes()].concat().into();
                 let head = self.raw_head(bucket, &state.name, true)?;
                 let objs = self.chain_with_past(bucket, old)?;
-                let note = Note::of_data(head, tag.clone(), objs);
+                let note = Note::of_data(head, at.tag.clone(), objs);
                 rows.insert(key.clone(), encoded(&note));
                 Some((key, old))
             }
@@ -414,29 +529,25 @@ impl Inner {
             .compare_xattr(convert::UPLOAD_FATE, Comparison::Eq, b"")
             .omap_remove(&writer.note_keys())
             .omap_set(&rows);
-        if let Err(e) = submit(&meta_io, &meta_oid, op, None).await {
+        if let Err(e) = submit(at.io, at.oid, op, None).await {
             // The upload was completed or aborted meanwhile: nothing may stay of the part.
-            self.drop_entry(bucket, &head.name, &hashed).await?;
+            if let Some(head) = Self::first_stripe(part) {
+                self.drop_entry(bucket, &head.name, &hashed).await?;
+            }
             return Err(match e {
-                ClientError::Errno(Errno::ENOENT | Errno::ECANCELED) => no_upload(id),
+                ClientError::Errno(Errno::ENOENT | Errno::ECANCELED) => no_upload(at.id),
                 e => e.into(),
             });
         }
         writer.keep_part();
         if let Some((note, old)) = old {
-            self.discard_part(bucket, old, &hashed, id).await?;
+            self.discard_part(bucket, old, &hashed, at.id).await?;
             let op = Operation::new().assert_exists().omap_remove(&[note].into());
-            if let Err(e) = submit(&meta_io, &meta_oid, op, None).await {
+            if let Err(e) = submit(at.io, at.oid, op, None).await {
                 tracing::debug!("a note of a part that was replaced stays: {e}");
             }
         }
-        Ok(Part {
-            number,
-            size,
-            etag,
-            modified: nanoseconds(part.modified),
-            checksum: sums.checksum,
-        })
+        Ok(())
     }
 
     /// Removes an entry of the index that has no object.
@@ -570,6 +681,38 @@ impl Inner {
         }
     }
 
+    /// Puts parts in a row, each as it was asked for.
+    async fn put_together(
+        &self,
+        bucket: &Handle,
+        parts: &[PartInfo],
+        asked: &[CompletePart],
+        sums: bool,
+    ) -> Result<Joined> {
+        let mut joined = Joined::default();
+        for (at, (part, want)) in parts.iter().zip(asked).enumerate() {
+            check_part(part, want, at + 1 == parts.len())?;
+            if sums || want.checksum.is_some() {
+                let sum = self.part_checksum(bucket, part).await?;
+                if want.checksum.is_some() && want.checksum != sum {
+                    return Err(ErrorCode::InvalidPart.into());
+                }
+                joined.sums.extend(sum.map(|s| (s, part.accounted_size)));
+            }
+            let digest = etag::unhex::<16>(&text(&part.etag));
+            joined.digests.push(digest.ok_or_else(|| Error::from(ErrorCode::InvalidPart))?);
+            let mut own = part.manifest.clone();
+            own.size = part.size;
+            if !joined.manifest.append(&own) {
+                return Err(Error::Internal("a part has a manifest of an old form".into()));
+            }
+            joined.entries.extend(Self::first_stripe(part).map(|o| o.name.index_key()));
+            joined.size += part.accounted_size;
+            joined.numbers.push(part.number);
+        }
+        Ok(joined)
+    }
+
     async fn join(
         &self,
         bucket: &BucketRef,
@@ -579,61 +722,10 @@ impl Inner {
         asked: &[CompletePart],
         options: &Complete,
     ) -> Result<Written> {
-        let stored = self.all_parts(bucket, state).await?;
         let wanted_sum = coverage(&state.attrs);
-        let mut manifest = Manifest::default();
-        let (mut used, mut unused) = (Vec::new(), Vec::new());
-        let mut remaining = asked.iter().peekable();
-        for part in stored {
-            match remaining.peek() {
-                Some(next) if next.number == part.number => {
-                    remaining.next();
-                    used.push(part);
-                }
-                _ => unused.push(part),
-            }
-        }
-        if remaining.peek().is_some() {
-            return Err(ErrorCode::InvalidPart.into());
-        }
-        let (mut digests, mut sums, mut remove) = (Vec::new(), Vec::new(), Vec::<ObjKey>::new());
-        let mut size = 0u64;
-        for (at, (part, want)) in used.iter().zip(asked).enumerate() {
-            if etag::unquote(&want.etag) != text(&part.etag) {
-                return Err(ErrorCode::InvalidPart.into());
-            }
-            if at + 1 < used.len() && part.accounted_size < PART_BYTES_MIN {
-                return Err(S3Error::from(ErrorCode::EntityTooSmall)
-                    .with("ProposedSize", part.accounted_size.to_string())
-                    .with("MinSizeAllowed", PART_BYTES_MIN.to_string())
-                    .with("PartNumber", part.number.to_string())
-                    .with("ETag", text(&part.etag))
-                    .into());
-            }
-            if part.compression.kind != "none" {
-                return Err(S3Error::new(
-                    ErrorCode::NotImplemented,
-                    "Parts that another gateway has compressed cannot be joined here",
-                )
-                .into());
-            }
-            if wanted_sum.is_some() || want.checksum.is_some() {
-                let sum = self.part_checksum(bucket, part).await?;
-                if want.checksum.is_some() && want.checksum != sum {
-                    return Err(ErrorCode::InvalidPart.into());
-                }
-                sums.extend(sum.map(|s| (s, part.accounted_size)));
-            }
-            let digest = etag::unhex::<16>(&text(&part.etag));
-            digests.push(digest.ok_or_else(|| Error::from(ErrorCode::InvalidPart))?);
-            let mut own = part.manifest.clone();
-            own.size = part.size;
-            if !manifest.append(&own) {
-                return Err(Error::Internal("a part has a manifest of an old form".into()));
-            }
-            remove.extend(Self::first_stripe(part).map(|o| o.name.index_key()));
-            size += part.accounted_size;
-        }
+        let parts = chosen(self.all_parts(bucket, state).await?, asked)?;
+        let joined = self.put_together(bucket, &parts, asked, wanted_sum.is_some()).await?;
+        let size = joined.size;
         if options.bytes.is_some_and(|b| b != size) {
             return Err(S3Error::new(
                 ErrorCode::InvalidRequest,
@@ -641,36 +733,13 @@ impl Inner {
             )
             .into());
         }
-        let checksum = wanted_sum
-            .filter(|_| sums.len() == used.len())
-            .and_then(|(algorithm, coverage)| Checksum::of_parts(algorithm, coverage, &sums));
+        let checksum = joined.checksum(wanted_sum);
         if let Some(want) = &options.checksum
             && checksum
                 .as_ref()
                 .is_some_and(|c| c.algorithm == want.algorithm && c.value != want.value)
         {
             return Err(ErrorCode::BadDigest.into());
-        }
-        let name = self.new_name(bucket, key);
-        manifest.object =
-            BucketObject { bucket: bucket.instance.bucket.clone(), name: name.clone() };
-        manifest.head_placement = Default::default();
-        let mut attrs: Attrs = state.attrs.clone();
-        for attr in [
-            convert::PG_VER,
-            convert::SOURCE_ZONE,
-            convert::UPLOAD_CHECKSUM,
-            convert::UPLOAD_FATE,
-            convert::STORAGE_CLASS,
-        ] {
-            attrs.remove(attr);
-        }
-        if let Some(sum) = &checksum {
-            attrs.insert(Bytes::from_static(convert::CHECKSUM), convert::checksum_attr(sum));
-            let of_parts = sums.iter().map(|(s, _)| s);
-            if let Some(attr) = convert::part_checksums_attr(sum.algorithm, of_parts) {
-                attrs.insert(Bytes::from_static(convert::PART_CHECKSUMS), attr);
-            }
         }
         let new = NewObject {
             bytes: Some(size),
@@ -680,40 +749,60 @@ impl Inner {
             storage_class: shown_class(&state.attrs),
             conditions: options.conditions.clone(),
         };
+        let name = self.new_name(bucket, key);
         let tag: Bytes = self.new_tag();
-        let parts = used.iter().map(|p| p.number).collect();
-        let fate = Fate { name: name.clone(), tag: tag.clone(), parts };
-        let mut notes = self.notes(key.as_bytes()).await?;
-        notes.add(&Note::upload(bucket, name.clone(), id)).await?;
-        self.seal(bucket, state, &fate).await?;
+        let attrs = joined.attrs(state, checksum.as_ref());
+        let Joined { mut manifest, digests, entries, numbers, .. } = joined;
+        let object = BucketObject { bucket: bucket.instance.bucket.clone(), name: name.clone() };
+        manifest.object = object;
+        manifest.head_placement = Default::default();
+        let fate = Fate { name: name.clone(), tag: tag.clone(), parts: numbers };
         let done = Finish {
             name,
             new,
-            attrs: attrs.into_iter().filter(|(attr, _)| attr.starts_with(b"user.rgw.")).collect(),
+            attrs,
             first: Bytes::new(),
             manifest,
             size,
             etag: etag::of_parts(&digests),
-            remove_objs: remove,
+            remove_objs: entries,
             tag: Some(tag),
             of_upload: true,
         };
+        let written = self.become_object(bucket, key, id, state, &fate, done).await?;
+        Ok(Written { checksum, ..written })
+    }
+
+    /// Makes an object of an upload, by steps of which each leaves what another gateway needs to
+    /// go on or to undo them.
+    async fn become_object(
+        &self,
+        bucket: &BucketRef,
+        key: &str,
+        id: &str,
+        state: &State,
+        fate: &Fate,
+        done: Finish,
+    ) -> Result<Written> {
+        let mut notes = self.notes(key.as_bytes()).await?;
+        notes.add(&Note::upload(bucket, fate.name.clone(), id)).await?;
+        self.seal(bucket, state, fate).await?;
         let written = match self.finish_object(bucket, key, done).await {
             Ok(written) => written,
             // It may have been made all the same: the note tells later.
             Err(e @ (Error::Unavailable(_) | Error::Internal(_))) => return Err(e),
             Err(e) => {
-                self.unseal(bucket, state, &fate).await?;
+                self.unseal(bucket, state, fate).await?;
                 notes.done();
                 return Err(e);
             }
         };
         // From here on the object is there: what fails is left for a list or an abort.
-        match self.clear_upload(bucket, key, id, state, &fate).await {
+        match self.clear_upload(bucket, key, id, state, fate).await {
             Ok(_) => notes.done(),
             Err(e) => tracing::warn!("an upload that was completed is left for later: {e}"),
         }
-        Ok(Written { checksum, ..written })
+        Ok(written)
     }
 
     /// Notes with an upload what becomes of it, before anything is made of it.
