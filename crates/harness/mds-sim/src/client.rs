@@ -190,6 +190,38 @@ impl Client {
     }
 
     fn request(&mut self, rng: &mut Rng) -> Option<Request> {
+        let (op, path, path2) = self.choose(rng)?;
+        // A client may not know the owner.
+        let lost = self.owners > 1 && rng.permille(100);
+        let any = Rank(rng.range(0, u64::from(self.owners)) as u16);
+        self.asked = match lost && !self.gone.contains(&any) {
+            true => any,
+            false => self.owner(path.ino),
+        };
+        let mut releases = Vec::new();
+        // As libcephfs: what a change takes back anyway is given back with the request.
+        if op.is_write() && rng.permille(500) {
+            releases = self.give_back_names(BTreeSet::from([path.ino, path2.ino]));
+        }
+        let stamp = self.stamp();
+        let tid = self.next_tid;
+        self.next_tid += 1;
+        Some(Request {
+            tid,
+            oldest_tid: tid,
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            stamp,
+            path,
+            path2,
+            releases,
+            op,
+        })
+    }
+
+    /// What is asked for, and of which files.
+    fn choose(&self, rng: &mut Rng) -> Option<(Op, FilePath, FilePath)> {
         let dir = self.pick(rng, true)?;
         let other = self.pick(rng, true)?;
         let file = self.pick(rng, false);
@@ -255,62 +287,41 @@ impl Client {
                 (Op::Readdir { after, max_entries, max_bytes: 0 }, this(dir), none)
             }
         };
-        let (op, path) = match op {
+        Some(match op {
             // Where directories are made from now on.
             Op::Setxattr { .. } if self.owners > 1 && rng.permille(500) => {
                 let rank = rng.range(0, u64::from(self.owners));
                 let (name, mode) = (Name::from_static(b"ceph.dir.pin"), XattrMode::Any);
                 let value = rank.to_string().into();
-                (Op::Setxattr { name, value, mode }, this(dir))
+                (Op::Setxattr { name, value, mode }, this(dir), path2)
             }
-            op => (op, path),
-        };
-        // A client may not know the owner.
-        let lost = self.owners > 1 && rng.permille(100);
-        let any = Rank(rng.range(0, u64::from(self.owners)) as u16);
-        let asked = match lost && !self.gone.contains(&any) {
-            true => any,
-            false => self.owner(path.ino),
-        };
-        self.asked = asked;
+            op => (op, path, path2),
+        })
+    }
+
+    /// Gives back the right to know the names of directories, if the owner that is asked gave it.
+    fn give_back_names(&mut self, dirs: BTreeSet<Ino>) -> Vec<Release> {
         let mut releases = Vec::new();
-        // As libcephfs: what a change takes back anyway is given back with the request.
-        if op.is_write() && rng.permille(500) {
-            for ino in BTreeSet::from([path.ino, path2.ino]) {
-                if let Some(cap) = self.caps.get_mut(&ino)
-                    && cap.issued & caps::FILE_EXCL == 0
-                    && cap.inode.is_dir()
-                    && cap.rank == asked
-                {
-                    cap.issued &= !caps::FILE_SHARED;
-                    cap.names.clear();
-                    cap.complete = false;
-                    releases.push(Release {
-                        ino,
-                        cap_id: cap.id,
-                        caps: cap.issued,
-                        wanted: cap.wanted,
-                        seq: cap.seq,
-                        issue_seq: cap.issue_seq,
-                    });
-                }
+        for ino in dirs {
+            if let Some(cap) = self.caps.get_mut(&ino)
+                && cap.issued & caps::FILE_EXCL == 0
+                && cap.inode.is_dir()
+                && cap.rank == self.asked
+            {
+                cap.issued &= !caps::FILE_SHARED;
+                cap.names.clear();
+                cap.complete = false;
+                releases.push(Release {
+                    ino,
+                    cap_id: cap.id,
+                    caps: cap.issued,
+                    wanted: cap.wanted,
+                    seq: cap.seq,
+                    issue_seq: cap.issue_seq,
+                });
             }
         }
-        let stamp = self.stamp();
-        let tid = self.next_tid;
-        self.next_tid += 1;
-        Some(Request {
-            tid,
-            oldest_tid: tid,
-            uid: 0,
-            gid: 0,
-            groups: Vec::new(),
-            stamp,
-            path,
-            path2,
-            releases,
-            op,
-        })
+        releases
     }
 
     fn owner(&self, ino: Ino) -> Rank {
