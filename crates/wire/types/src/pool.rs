@@ -632,6 +632,19 @@ impl Decode for PgPool {
         if struct_v < 21 {
             return Err(DecodeError::TooOld { what: "pg_pool_t", struct_v, oldest: 21 });
         }
+        let mut p = PgPool::decode_identity(&mut r)?;
+        p.decode_tiers(&mut r)?;
+        p.decode_since_22(struct_v, &mut r)?;
+        p.decode_autoscale(struct_v, &mut r)?;
+        p.decode_stretch(struct_v, &mut r)?;
+        Ok(p)
+    }
+}
+
+/// Parts of the encoding, in their order.
+impl PgPool {
+    /// What the pool is, and its snapshots.
+    fn decode_identity(r: &mut Reader) -> Result<PgPool> {
         let mut p = PgPool {
             kind: r.get()?,
             size: r.get()?,
@@ -655,60 +668,73 @@ impl Decode for PgPool {
             p.flags |=
                 if p.removed_snaps.is_empty() { flag::POOL_SNAPS } else { flag::SELFMANAGED_SNAPS };
         }
-        p.min_size = r.get()?;
-        p.quota_max_bytes = r.get()?;
-        p.quota_max_objects = r.get()?;
-        p.tiers = r.get()?;
-        p.tier_of = r.get()?;
-        p.cache_mode = r.get()?;
-        p.read_tier = r.get()?;
-        p.write_tier = r.get()?;
-        p.properties = r.get()?;
-        p.hit_set_params = r.get()?;
-        p.hit_set_period = r.get()?;
-        p.hit_set_count = r.get()?;
-        p.stripe_width = r.get()?;
-        p.target_max_bytes = r.get()?;
-        p.target_max_objects = r.get()?;
-        p.cache_target_dirty_ratio_micro = r.get()?;
-        p.cache_target_full_ratio_micro = r.get()?;
-        p.cache_min_flush_age = r.get()?;
-        p.cache_min_evict_age = r.get()?;
-        p.erasure_code_profile = r.get()?;
-        p.last_force_op_resend_preluminous = r.get()?;
-        p.min_read_recency_for_promote = r.get()?;
-        p.expected_num_objects = r.get()?;
-        p.cache_target_dirty_high_ratio_micro = r.get()?;
-        p.min_write_recency_for_promote = r.get()?;
-        p.use_gmt_hitset = r.get()?;
+        Ok(p)
+    }
+
+    /// Quotas, and what cache tiers need.
+    fn decode_tiers(&mut self, r: &mut Reader) -> Result<()> {
+        self.min_size = r.get()?;
+        self.quota_max_bytes = r.get()?;
+        self.quota_max_objects = r.get()?;
+        self.tiers = r.get()?;
+        self.tier_of = r.get()?;
+        self.cache_mode = r.get()?;
+        self.read_tier = r.get()?;
+        self.write_tier = r.get()?;
+        self.properties = r.get()?;
+        self.hit_set_params = r.get()?;
+        self.hit_set_period = r.get()?;
+        self.hit_set_count = r.get()?;
+        self.stripe_width = r.get()?;
+        self.target_max_bytes = r.get()?;
+        self.target_max_objects = r.get()?;
+        self.cache_target_dirty_ratio_micro = r.get()?;
+        self.cache_target_full_ratio_micro = r.get()?;
+        self.cache_min_flush_age = r.get()?;
+        self.cache_min_evict_age = r.get()?;
+        self.erasure_code_profile = r.get()?;
+        self.last_force_op_resend_preluminous = r.get()?;
+        self.min_read_recency_for_promote = r.get()?;
+        self.expected_num_objects = r.get()?;
+        self.cache_target_dirty_high_ratio_micro = r.get()?;
+        self.min_write_recency_for_promote = r.get()?;
+        self.use_gmt_hitset = r.get()?;
+        Ok(())
+    }
+
+    fn decode_since_22(&mut self, struct_v: u8, r: &mut Reader) -> Result<()> {
         if struct_v >= 22 {
-            p.fast_read = r.get()?;
+            self.fast_read = r.get()?;
         }
-        p.hit_set_search_last_n = 1;
+        self.hit_set_search_last_n = 1;
         if struct_v >= 23 {
-            p.hit_set_grade_decay_rate = r.get()?;
-            p.hit_set_search_last_n = r.get()?;
+            self.hit_set_grade_decay_rate = r.get()?;
+            self.hit_set_search_last_n = r.get()?;
         }
         if struct_v >= 24 {
-            p.opts = r.get()?;
+            self.opts = r.get()?;
         }
-        p.last_force_op_resend_prenautilus =
-            if struct_v >= 25 { r.get()? } else { p.last_force_op_resend_preluminous };
+        self.last_force_op_resend_prenautilus =
+            if struct_v >= 25 { r.get()? } else { self.last_force_op_resend_preluminous };
         if struct_v >= 26 {
-            p.application_metadata = r.get()?;
+            self.application_metadata = r.get()?;
         }
         if struct_v >= 27 {
-            p.create_time = r.get()?;
+            self.create_time = r.get()?;
         }
+        Ok(())
+    }
+
+    fn decode_autoscale(&mut self, struct_v: u8, r: &mut Reader) -> Result<()> {
         if struct_v >= 28 {
-            p.pg_num_target = r.get()?;
-            p.pgp_num_target = r.get()?;
-            p.pg_num_pending = r.get()?;
+            self.pg_num_target = r.get()?;
+            self.pgp_num_target = r.get()?;
+            self.pg_num_pending = r.get()?;
             let started = r.get()?;
             let clean = r.get()?;
-            p.last_force_op_resend = r.get()?;
-            p.pg_autoscale_mode = r.get()?;
-            p.last_pg_merge_meta = match struct_v {
+            self.last_force_op_resend = r.get()?;
+            self.pg_autoscale_mode = r.get()?;
+            self.last_pg_merge_meta = match struct_v {
                 28 => PgMergeMeta {
                     last_epoch_started: started,
                     last_epoch_clean: clean,
@@ -717,35 +743,25 @@ impl Decode for PgPool {
                 _ => r.get()?,
             };
         } else {
-            p.pg_num_target = p.pg_num;
-            p.pgp_num_target = p.pgp_num;
-            p.pg_num_pending = p.pg_num;
-            p.last_force_op_resend = p.last_force_op_resend_prenautilus;
-            p.pg_autoscale_mode = AutoscaleMode::WARN;
+            self.pg_num_target = self.pg_num;
+            self.pgp_num_target = self.pgp_num;
+            self.pg_num_pending = self.pg_num;
+            self.last_force_op_resend = self.last_force_op_resend_prenautilus;
+            self.pg_autoscale_mode = AutoscaleMode::WARN;
         }
-        if struct_v == 30 {
-            p.peering_crush_bucket_count = r.get()?;
-            p.peering_crush_bucket_target = r.get()?;
-            p.peering_crush_bucket_barrier = r.get()?;
-            p.peering_crush_mandatory_member = r.get()?;
-        } else if struct_v > 30
-            && let Some((count, target, barrier, member)) = decode_stretch(&mut r)?
-        {
-            p.peering_crush_bucket_count = count;
-            p.peering_crush_bucket_target = target;
-            p.peering_crush_bucket_barrier = barrier;
-            p.peering_crush_mandatory_member = member;
-        }
-        Ok(p)
+        Ok(())
     }
-}
 
-/// Since version 31 the stretch fields are optional as a whole.
-fn decode_stretch(r: &mut Reader) -> Result<Option<(u32, u32, u32, i32)>> {
-    if !r.get::<bool>()? {
-        return Ok(None);
+    /// Since version 31 these fields are optional as a whole.
+    fn decode_stretch(&mut self, struct_v: u8, r: &mut Reader) -> Result<()> {
+        if struct_v == 30 || (struct_v > 30 && r.get::<bool>()?) {
+            self.peering_crush_bucket_count = r.get()?;
+            self.peering_crush_bucket_target = r.get()?;
+            self.peering_crush_bucket_barrier = r.get()?;
+            self.peering_crush_mandatory_member = r.get()?;
+        }
+        Ok(())
     }
-    Ok(Some((r.get()?, r.get()?, r.get()?, r.get()?)))
 }
 
 impl Dump for PgPool {

@@ -290,10 +290,15 @@ fn bytes_and_json_are_those_of_ceph_dencoder() {
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
-/// Values with more in them than the program's own samples have.
-fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
-    let addr = |s: &str| s.parse::<EntityAddr>().unwrap();
-    let addrs = |s: &str| s.parse::<EntityAddrVec>().unwrap();
+fn addr(s: &str) -> EntityAddr {
+    s.parse().unwrap()
+}
+
+fn addrs(s: &str) -> EntityAddrVec {
+    s.parse().unwrap()
+}
+
+fn rich_pool() -> PgPool {
     let mut pool = PgPool {
         pg_num: 12,
         pgp_num: 9,
@@ -319,7 +324,10 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
     assert!(pool.opts.set("target_size_bytes", PoolOptValue::Int(1 << 42)));
     assert!(pool.opts.set("target_size_ratio", PoolOptValue::Double(0.25)));
     pool.application_metadata.insert("rbd".into(), Default::default());
+    pool
+}
 
+fn rich_stat() -> PgStat {
     let mut stat = PgStat {
         state: PgState::ACTIVE | PgState::CLEAN | PgState::SNAPTRIM,
         ..Default::default()
@@ -328,7 +336,10 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
     stat.up = vec![OsdId(2), OsdId(0)];
     stat.stats.sum.num_bytes = -5;
     stat.last_fresh = Utime::new(1_700_000_001, 0);
+    stat
+}
 
+fn rich_monmap() -> MonMap {
     let mut monmap = MonMap { epoch: Epoch(7), strategy: 1, ..Default::default() };
     monmap.min_mon_release = Release::NAUTILUS;
     monmap.persistent_features = MonFeatures(0b11111);
@@ -343,21 +354,20 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
             ..Default::default()
         });
     }
+    monmap
+}
 
+fn rich_snaps() -> SnapSet {
     let mut snaps =
         SnapSet { seq: SnapId(20), clones: vec![SnapId(4), SnapId(10)], ..Default::default() };
     snaps.clone_size = [(SnapId(4), 100), (SnapId(10), 4096)].into();
     snaps.clone_overlap = [(SnapId(4), [(0, 30), (64, 36)].into_iter().collect())].into();
     snaps.clone_snaps = [(SnapId(4), vec![SnapId(4), SnapId(2)])].into();
+    snaps
+}
 
-    let object = ObjectId::new(PoolId(3), "n:s", "na%me\u{1}", "key", SnapId(0x1f));
-    let watch = WatchItem {
-        name: EntityName::client(4100),
-        cookie: u64::MAX,
-        timeout_seconds: 30,
-        addr: addr("v2:[2001:db8::7]:0/99"),
-    };
-    let entry = LogEntry {
+fn rich_log_entry() -> LogEntry {
+    LogEntry {
         name: LogName { kind: EntityType::CLIENT, id: "admin".into() },
         rank: EntityName::new(EntityType::MON, 0),
         addrs: addrs("[v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0]"),
@@ -366,7 +376,10 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
         prio: LogPriority::WARN,
         msg: "a \"quoted\" message".into(),
         channel: "audit".into(),
-    };
+    }
+}
+
+fn rich_digest() -> PgMapDigest {
     let mut digest =
         PgMapDigest { num_pg: 4, num_osd: 2, osd_last_seq: vec![5, 6], ..Default::default() };
     digest.num_pg_by_state = [((PgState::ACTIVE | PgState::CLEAN).0, 4)].into();
@@ -374,11 +387,23 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
     digest.num_pg_by_pool = [(PoolId(1), 4)].into();
     digest.num_pg_by_osd = [(OsdId(1), PgCount { acting: 4, up_not_acting: 1, primary: 2 })].into();
     digest.purged_snaps = [(PoolId(1), [(3, 4)].into_iter().collect())].into();
+    digest
+}
+
+/// Values with more in them than the program's own samples have.
+fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
+    let object = ObjectId::new(PoolId(3), "n:s", "na%me\u{1}", "key", SnapId(0x1f));
+    let watch = WatchItem {
+        name: EntityName::client(4100),
+        cookie: u64::MAX,
+        timeout_seconds: 30,
+        addr: addr("v2:[2001:db8::7]:0/99"),
+    };
     vec![
-        ("pg_pool_t", Box::new(pool)),
-        ("pg_stat_t", Box::new(stat)),
-        ("MonMap", Box::new(monmap)),
-        ("SnapSet", Box::new(snaps)),
+        ("pg_pool_t", Box::new(rich_pool())),
+        ("pg_stat_t", Box::new(rich_stat())),
+        ("MonMap", Box::new(rich_monmap())),
+        ("SnapSet", Box::new(rich_snaps())),
         ("hobject_t", Box::new(object.clone())),
         (
             "pg_nls_response_t",
@@ -397,8 +422,8 @@ fn rich_values() -> Vec<(&'static str, Box<dyn Decoded>)> {
             "entity_addrvec_t",
             Box::new(addrs("[v2:10.0.0.1:3300/1,v1:10.0.0.1:6789/2,any:10.9.0.0:0/0]")),
         ),
-        ("LogEntry", Box::new(entry)),
-        ("PGMapDigest", Box::new(digest)),
+        ("LogEntry", Box::new(rich_log_entry())),
+        ("PGMapDigest", Box::new(rich_digest())),
     ]
 }
 

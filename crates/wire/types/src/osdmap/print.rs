@@ -5,7 +5,7 @@ use crate::Release;
 use crate::pool::{AutoscaleMode, HitSetParams, PoolType};
 use crate::{Dump, Epoch, OsdId, PgPool};
 use serde_json::Value;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// A float as C++ streams print it: six significant digits, no trailing zeros.
 pub fn general(v: f64) -> String {
@@ -143,106 +143,102 @@ impl OsdMap {
     }
 }
 
-/// A pool on one line (Ceph: `operator<<` of `pg_pool_t`).
-pub(super) fn pool_line(p: &PgPool) -> String {
-    let mut s = p.kind.to_string();
-    let mut put = |name: &str, value: &dyn std::fmt::Display| s += &format!(" {name} {value}");
-    if p.kind == PoolType::Erasure {
-        put("profile", &p.erasure_code_profile);
+/// Names with values on one line.
+struct Line(String);
+
+impl Line {
+    fn put(&mut self, name: &str, value: impl Display) {
+        self.0 += &format!(" {name} {value}");
     }
-    put("size", &p.size);
-    put("min_size", &p.min_size);
-    put("crush_rule", &p.crush_rule);
-    put("object_hash", &crate::hash::name(p.object_hash));
-    put("pg_num", &p.pg_num);
-    put("pgp_num", &p.pgp_num);
-    for (name, value, usual) in [
-        ("pg_num_target", p.pg_num_target, p.pg_num),
-        ("pgp_num_target", p.pgp_num_target, p.pgp_num),
-        ("pg_num_pending", p.pg_num_pending, p.pg_num),
-    ] {
+
+    fn put_unless<T: Display + PartialEq>(&mut self, usual: T, name: &str, value: T) {
         if value != usual {
-            put(name, &value);
+            self.put(name, value);
         }
     }
-    if p.pg_autoscale_mode.0 <= AutoscaleMode::ON.0 {
-        put("autoscale_mode", &p.pg_autoscale_mode.name());
+}
+
+/// A pool on one line (Ceph: `operator<<` of `pg_pool_t`).
+pub(super) fn pool_line(p: &PgPool) -> String {
+    let mut line = Line(p.kind.to_string());
+    if p.kind == PoolType::Erasure {
+        line.put("profile", &p.erasure_code_profile);
     }
-    put("last_change", &p.last_change);
+    line.put("size", p.size);
+    line.put("min_size", p.min_size);
+    line.put("crush_rule", p.crush_rule);
+    line.put("object_hash", crate::hash::name(p.object_hash));
+    line.put("pg_num", p.pg_num);
+    line.put("pgp_num", p.pgp_num);
+    line.put_unless(p.pg_num, "pg_num_target", p.pg_num_target);
+    line.put_unless(p.pgp_num, "pgp_num_target", p.pgp_num_target);
+    line.put_unless(p.pg_num, "pg_num_pending", p.pg_num_pending);
+    if p.pg_autoscale_mode.0 <= AutoscaleMode::ON.0 {
+        line.put("autoscale_mode", p.pg_autoscale_mode.name());
+    }
+    line.put("last_change", p.last_change);
     let resends = [
         p.last_force_op_resend,
         p.last_force_op_resend_prenautilus,
         p.last_force_op_resend_preluminous,
     ];
     if resends.iter().any(|e| *e != Epoch(0)) {
-        put("lfor", &resends.map(|e| e.to_string()).join("/"));
+        line.put("lfor", resends.map(|e| e.to_string()).join("/"));
     }
-    if p.auid != 0 {
-        put("owner", &p.auid);
-    }
+    line.put_unless(0, "owner", p.auid);
     if p.flags != 0 {
-        put("flags", &crate::pool::flag::names(p.flags));
+        line.put("flags", crate::pool::flag::names(p.flags));
     }
-    for (name, value) in [("max_bytes", p.quota_max_bytes), ("max_objects", p.quota_max_objects)] {
-        if value != 0 {
-            put(name, &value);
-        }
-    }
-    if !p.tiers.is_empty() {
-        put("tiers", &p.tiers.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
-    }
-    for (name, value) in
-        [("tier_of", p.tier_of), ("read_tier", p.read_tier), ("write_tier", p.write_tier)]
-    {
-        if value >= 0 {
-            put(name, &value);
-        }
-    }
-    if p.cache_mode != 0 {
-        put("cache_mode", &p.cache_mode_name());
-    }
-    for (name, value) in
-        [("target_bytes", p.target_max_bytes), ("target_objects", p.target_max_objects)]
-    {
-        if value != 0 {
-            put(name, &value);
-        }
-    }
-    if !matches!(p.hit_set_params, HitSetParams::None) {
-        put("hit_set", &p.hit_set_params.name());
-        s += &format!(
-            " {}s x{} decay_rate {} search_last_n {}",
-            p.hit_set_period, p.hit_set_count, p.hit_set_grade_decay_rate, p.hit_set_search_last_n
-        );
-    }
-    let mut put = |name: &str, value: &dyn std::fmt::Display| s += &format!(" {name} {value}");
-    for (name, value) in [
-        ("min_read_recency_for_promote", p.min_read_recency_for_promote),
-        ("min_write_recency_for_promote", p.min_write_recency_for_promote),
-    ] {
-        if value != 0 {
-            put(name, &value);
-        }
-    }
-    put("stripe_width", &p.stripe_width);
-    if p.expected_num_objects != 0 {
-        put("expected_num_objects", &p.expected_num_objects);
-    }
+    line.put_unless(0, "max_bytes", p.quota_max_bytes);
+    line.put_unless(0, "max_objects", p.quota_max_objects);
+    tier_fields(p, &mut line);
+    line.put("stripe_width", p.stripe_width);
+    line.put_unless(0, "expected_num_objects", p.expected_num_objects);
     if p.fast_read {
-        put("fast_read", &1);
+        line.put("fast_read", 1);
     }
     if let Value::Object(opts) = p.opts.dump() {
         for (name, value) in &opts {
             match value {
-                Value::String(text) => put(name, text),
-                Value::Number(n) if n.is_f64() => put(name, &general(n.as_f64().unwrap_or(0.0))),
-                other => put(name, other),
+                Value::String(text) => line.put(name, text),
+                Value::Number(n) if n.is_f64() => {
+                    line.put(name, general(n.as_f64().unwrap_or(0.0)));
+                }
+                other => line.put(name, other),
             }
         }
     }
     if !p.application_metadata.is_empty() {
         let names: Vec<&str> = p.application_metadata.keys().map(String::as_str).collect();
-        put("application", &names.join(","));
+        line.put("application", names.join(","));
     }
-    s
+    line.0
+}
+
+/// What a pool has as a cache of another, or with one before it.
+fn tier_fields(p: &PgPool, line: &mut Line) {
+    if !p.tiers.is_empty() {
+        line.put("tiers", p.tiers.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+    }
+    for (name, value) in
+        [("tier_of", p.tier_of), ("read_tier", p.read_tier), ("write_tier", p.write_tier)]
+    {
+        if value >= 0 {
+            line.put(name, value);
+        }
+    }
+    if p.cache_mode != 0 {
+        line.put("cache_mode", p.cache_mode_name());
+    }
+    line.put_unless(0, "target_bytes", p.target_max_bytes);
+    line.put_unless(0, "target_objects", p.target_max_objects);
+    if !matches!(p.hit_set_params, HitSetParams::None) {
+        line.put("hit_set", p.hit_set_params.name());
+        line.0 += &format!(
+            " {}s x{} decay_rate {} search_last_n {}",
+            p.hit_set_period, p.hit_set_count, p.hit_set_grade_decay_rate, p.hit_set_search_last_n
+        );
+    }
+    line.put_unless(0, "min_read_recency_for_promote", p.min_read_recency_for_promote);
+    line.put_unless(0, "min_write_recency_for_promote", p.min_write_recency_for_promote);
 }
