@@ -202,7 +202,18 @@ fn log_entry() -> BiLogEntry {
 }
 
 fn cases() -> Vec<Case> {
-    let dir = Dir { header: header(), entries: BTreeMap::from([("k".into(), entry())]) };
+    [index_cases(), request_cases(), version_cases(), log_cases(), garbage_cases(), reshard_cases()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn dir() -> Dir {
+    Dir { header: header(), entries: BTreeMap::from([("k".into(), entry())]) }
+}
+
+/// What an index consists of.
+fn index_cases() -> Vec<Case> {
     vec![
         case("cls_rgw_obj_key", key()),
         case("rgw_bucket_pending_info", PendingInfo { timestamp: time(), ..Default::default() }),
@@ -211,10 +222,14 @@ fn cases() -> Vec<Case> {
         case("rgw_bucket_dir_entry", entry()),
         case("rgw_bucket_category_stats", header().stats[&ObjCategory::MAIN]),
         case("rgw_bucket_dir_header", header()),
-        case("rgw_bucket_dir", dir.clone()),
+        case("rgw_bucket_dir", dir()),
         case("cls_rgw_bucket_instance_entry", instance()),
-        case("rgw_bucket_olh_log_entry", olh_log()[&3][0].clone()),
-        case("rgw_bi_log_entry", log_entry()),
+    ]
+}
+
+/// What is asked of an index.
+fn request_cases() -> Vec<Case> {
+    vec![
         case("rgw_cls_tag_timeout_op", TagTimeoutOp { tag_timeout: 3 }),
         case(
             "rgw_cls_obj_prepare_op",
@@ -243,6 +258,28 @@ fn cases() -> Vec<Case> {
                 zones_trace: zones(),
             },
         ),
+        case(
+            "rgw_cls_list_op",
+            ListOp {
+                num_entries: 4,
+                filter_prefix: "p".into(),
+                start_obj: key(),
+                list_versions: true,
+                delimiter: "/".into(),
+            },
+        ),
+        case("rgw_cls_list_ret", ListRet { dir: dir(), is_truncated: true }),
+        case(
+            "rgw_cls_check_index_ret",
+            CheckIndexRet { existing_header: header(), calculated_header: header() },
+        ),
+    ]
+}
+
+/// Versions of an object.
+fn version_cases() -> Vec<Case> {
+    vec![
+        case("rgw_bucket_olh_log_entry", olh_log()[&3][0].clone()),
         case(
             "rgw_cls_link_olh_op",
             LinkOlhOp {
@@ -278,21 +315,13 @@ fn cases() -> Vec<Case> {
         case("rgw_cls_read_olh_log_ret", ReadOlhLogRet { log: olh_log(), is_truncated: true }),
         case("rgw_cls_trim_olh_log_op", TrimOlhLogOp { olh: key(), ver: 4, olh_tag: "olh".into() }),
         case("rgw_cls_bucket_clear_olh_op", ClearOlhOp { key: key(), olh_tag: "olh".into() }),
-        case(
-            "rgw_cls_list_op",
-            ListOp {
-                num_entries: 4,
-                filter_prefix: "p".into(),
-                start_obj: key(),
-                list_versions: true,
-                delimiter: "/".into(),
-            },
-        ),
-        case("rgw_cls_list_ret", ListRet { dir, is_truncated: true }),
-        case(
-            "rgw_cls_check_index_ret",
-            CheckIndexRet { existing_header: header(), calculated_header: header() },
-        ),
+    ]
+}
+
+/// Logs, usage and life cycles.
+fn log_cases() -> Vec<Case> {
+    vec![
+        case("rgw_bi_log_entry", log_entry()),
         case(
             "rgw_usage_log_entry",
             UsageLogEntry {
@@ -304,17 +333,6 @@ fn cases() -> Vec<Case> {
                 payer: User::parse(&"p".into()),
             },
         ),
-        case("cls_rgw_obj", gc_info().chain.objs[0].clone()),
-        case("cls_rgw_obj_chain", gc_info().chain),
-        case("cls_rgw_gc_obj_info", gc_info()),
-        case("cls_rgw_gc_set_entry_op", GcSetEntryOp { expiration_secs: 3, info: gc_info() }),
-        case("cls_rgw_gc_defer_entry_op", GcDeferEntryOp { expiration_secs: 3, tag: "t".into() }),
-        case("cls_rgw_gc_list_op", GcListOp { marker: "m".into(), max: 3, expired_only: false }),
-        case(
-            "cls_rgw_gc_list_ret",
-            GcListRet { entries: vec![gc_info()], next_marker: "m".into(), truncated: true },
-        ),
-        case("cls_rgw_gc_remove_op", GcRemoveOp { tags: vec!["a".into(), "b".into()] }),
         case("cls_rgw_bi_log_list_op", BiLogListOp { marker: "m".into(), max: 3 }),
         case(
             "cls_rgw_bi_log_list_ret",
@@ -328,6 +346,29 @@ fn cases() -> Vec<Case> {
             "cls_rgw_lc_obj_head",
             LcHead { start_date: 5, marker: "m".into(), shard_rollover_date: None },
         ),
+    ]
+}
+
+/// Garbage.
+fn garbage_cases() -> Vec<Case> {
+    vec![
+        case("cls_rgw_obj", gc_info().chain.objs[0].clone()),
+        case("cls_rgw_obj_chain", gc_info().chain),
+        case("cls_rgw_gc_obj_info", gc_info()),
+        case("cls_rgw_gc_set_entry_op", GcSetEntryOp { expiration_secs: 3, info: gc_info() }),
+        case("cls_rgw_gc_defer_entry_op", GcDeferEntryOp { expiration_secs: 3, tag: "t".into() }),
+        case("cls_rgw_gc_list_op", GcListOp { marker: "m".into(), max: 3, expired_only: false }),
+        case(
+            "cls_rgw_gc_list_ret",
+            GcListRet { entries: vec![gc_info()], next_marker: "m".into(), truncated: true },
+        ),
+        case("cls_rgw_gc_remove_op", GcRemoveOp { tags: vec!["a".into(), "b".into()] }),
+    ]
+}
+
+/// Indices that get other shards.
+fn reshard_cases() -> Vec<Case> {
+    vec![
         case("cls_rgw_reshard_entry", reshard()),
         case("cls_rgw_reshard_add_op", ReshardOp { entry: reshard() }),
         case("cls_rgw_reshard_get_op", ReshardOp { entry: reshard() }),
