@@ -258,9 +258,114 @@ fn object(i: u64) -> Key {
     row(i)
 }
 
+const OBJECTS: u64 = 256;
+const COLL: Coll = Coll(1);
+
+/// A store with objects of 4 MiB, which requests of one page go to.
+#[derive(Clone)]
+struct Pages {
+    store: Store,
+    seed: Rc<Cell<u64>>,
+    content: Bytes,
+}
+
+impl Pages {
+    /// Writes the objects.
+    async fn write(store: Store) -> Pages {
+        let mut t = Transaction::new();
+        t.create_collection(COLL);
+        store.submit(t).unwrap();
+        let content = Bytes::from((0..OBJECT).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<u8>>());
+        let begin = (cpu(), Instant::now());
+        for i in 0..OBJECTS {
+            let mut t = Transaction::new();
+            t.write(COLL, &object(i), 0, content.clone(), WriteHint::DontNeed);
+            let commit = store.submit(t).unwrap();
+            if i % 8 == 7 {
+                commit.await.unwrap();
+            }
+        }
+        store.checkpoint().await.unwrap();
+        println!(
+            "{:>34}: {:6.0} us CPU/write, {:.0} MiB/s",
+            "4 MiB writes",
+            (cpu() - begin.0).as_secs_f64() * 1e6 / OBJECTS as f64,
+            (OBJECTS * 4) as f64 / begin.1.elapsed().as_secs_f64()
+        );
+        Pages { store, seed: Rc::new(Cell::new(99)), content }
+    }
+
+    fn pick(&self) -> (Key, u64) {
+        let mut r = Rng(self.seed.get());
+        let x = r.below(OBJECTS * OBJECT / 4096);
+        self.seed.set(r.0);
+        (object(x * 4096 / OBJECT), x * 4096 % OBJECT)
+    }
+
+    /// Overwrites a page, with the attribute and the log row of a replicated write unless `plain`.
+    async fn overwrite(self, n: u64, plain: bool) {
+        let (key, off) = self.pick();
+        let mut t = Transaction::new();
+        // One page per operation, as a socket would deliver them.
+        let page = self.content.slice(off as usize..off as usize + 4096);
+        t.write(COLL, &key, off, page, WriteHint::Normal);
+        if !plain {
+            let log = Key::from_static(b"pg log");
+            let at = |n: u64| Bytes::copy_from_slice(&n.to_be_bytes());
+            t.set_attr(COLL, &key, &b"_"[..], vec![n as u8; 250]);
+            t.omap_set(COLL, &log, vec![(at(!n), Bytes::from(vec![1u8; 180]))]);
+            t.omap_rm_range(COLL, &log, &b""[..], Some(at((!n).saturating_sub(3000))));
+        }
+        loop {
+            match self.store.submit(t.clone()) {
+                Ok(commit) => break commit.await.unwrap(),
+                Err(store::StoreError::Busy) => self.store.admit().await.unwrap(),
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+
+    async fn read(self, key: Key, off: u64) {
+        assert_eq!(self.store.read(COLL, &key, off, 4096).await.unwrap().len(), 4096);
+    }
+}
+
+/// Requests of one page, and a checkpoint between them.
+async fn requests(pages: &Pages) {
+    let with = |pages: &Pages| {
+        let pages = pages.clone();
+        move || pages.clone()
+    };
+    let all = with(pages);
+    load("4 KiB overwrite", 100_000, move |n| all().overwrite(n, true)).await.print();
+    let all = with(pages);
+    let name = "4 KiB overwrite, attr, log row";
+    load(name, 100_000, move |n| all().overwrite(n, false)).await.print();
+    let begin = (cpu(), written(), Instant::now());
+    pages.store.checkpoint().await.unwrap();
+    println!(
+        "{:>34}: {:.0} ms CPU, {:.0} ms, {:.0} MiB written",
+        "a last checkpoint",
+        (cpu() - begin.0).as_secs_f64() * 1e3,
+        begin.2.elapsed().as_secs_f64() * 1e3,
+        (written() - begin.1) as f64 / (1 << 20) as f64
+    );
+    let all = with(pages);
+    let any = move |_| {
+        let pages = all();
+        let (key, off) = pages.pick();
+        pages.read(key, off)
+    };
+    load("4 KiB read, device", 100_000, any).await.print();
+    let all = with(pages);
+    let hot = move |n| all().read(object(n % 16), n % 64 * 4096);
+    load("4 KiB read, cached", 400_000, hot).await.print();
+    let all = with(pages);
+    load("4 KiB overwrite again", 20_000, move |n| all().overwrite(n, true)).await.print();
+}
+
 async fn stores(dir: &Path, engine: Engine) {
     let path = dir.join("bench.store");
-    let objects = 256u64;
     let opts = Options {
         data_cache: 64 << 20,
         log_size: 256 << 20,
@@ -273,107 +378,12 @@ async fn stores(dir: &Path, engine: Engine) {
     };
     println!("engine {}", dev.engine());
     Store::mkfs(&dev, &opts, 1, "").await.unwrap();
-    let s = Store::open(dev.clone(), opts.clone()).await.unwrap();
-    let c = Coll(1);
-    let mut t = Transaction::new();
-    t.create_collection(c);
-    s.submit(t).unwrap();
-    let big = Bytes::from((0..OBJECT).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<u8>>());
-    let begin = (cpu(), Instant::now());
-    for i in 0..objects {
-        let mut t = Transaction::new();
-        t.write(c, &object(i), 0, big.clone(), WriteHint::DontNeed);
-        let commit = s.submit(t).unwrap();
-        if i % 8 == 7 {
-            commit.await.unwrap();
-        }
-    }
-    s.checkpoint().await.unwrap();
-    println!(
-        "{:>34}: {:6.0} us CPU/write, {:.0} MiB/s",
-        "4 MiB writes",
-        (cpu() - begin.0).as_secs_f64() * 1e6 / objects as f64,
-        (objects * 4) as f64 / begin.1.elapsed().as_secs_f64()
-    );
-    // One page per operation, as a socket would deliver them.
-    let seeds = Rc::new(Cell::new(99u64));
-    let pick = move |seeds: &Cell<u64>| {
-        let mut r = Rng(seeds.get());
-        let x = r.below(objects * OBJECT / 4096);
-        seeds.set(r.0);
-        (object(x * 4096 / OBJECT), x * 4096 % OBJECT)
-    };
-    let overwrite = |plain: bool| {
-        let (s, seeds, big) = (s.clone(), seeds.clone(), big.clone());
-        move |n: u64| {
-            let (key, off) = pick(&seeds);
-            let (s, big) = (s.clone(), big.clone());
-            async move {
-                let mut t = Transaction::new();
-                t.write(
-                    c,
-                    &key,
-                    off,
-                    big.slice(off as usize..off as usize + 4096),
-                    WriteHint::Normal,
-                );
-                if !plain {
-                    let log = Key::from_static(b"pg log");
-                    t.set_attr(c, &key, &b"_"[..], vec![n as u8; 250]);
-                    t.omap_set(
-                        c,
-                        &log,
-                        vec![(
-                            Bytes::copy_from_slice(&(!n).to_be_bytes()),
-                            Bytes::from(vec![1u8; 180]),
-                        )],
-                    );
-                    t.omap_rm_range(
-                        c,
-                        &log,
-                        &b""[..],
-                        Some(Bytes::copy_from_slice(&(!n).saturating_sub(3000).to_be_bytes())),
-                    );
-                }
-                loop {
-                    match s.submit(t.clone()) {
-                        Ok(commit) => break commit.await.unwrap(),
-                        Err(store::StoreError::Busy) => s.admit().await.unwrap(),
-                        Err(e) => panic!("{e}"),
-                    }
-                }
-            }
-        }
-    };
-    load("4 KiB overwrite", 100_000, overwrite(true)).await.print();
-    load("4 KiB overwrite, attr, log row", 100_000, overwrite(false)).await.print();
-    let begin = (cpu(), written(), Instant::now());
-    s.checkpoint().await.unwrap();
-    println!(
-        "{:>34}: {:.0} ms CPU, {:.0} ms, {:.0} MiB written",
-        "a last checkpoint",
-        (cpu() - begin.0).as_secs_f64() * 1e3,
-        begin.2.elapsed().as_secs_f64() * 1e3,
-        (written() - begin.1) as f64 / (1 << 20) as f64
-    );
-    let reader = |s: &Store, hot: bool| {
-        let (s, seeds) = (s.clone(), seeds.clone());
-        move |n: u64| {
-            let (key, off) = if hot { (object(n % 16), n % 64 * 4096) } else { pick(&seeds) };
-            let s = s.clone();
-            async move {
-                assert_eq!(s.read(c, &key, off, 4096).await.unwrap().len(), 4096);
-            }
-        }
-    };
-    load("4 KiB read, device", 100_000, reader(&s, false)).await.print();
-    load("4 KiB read, cached", 400_000, reader(&s, true)).await.print();
-    load("4 KiB overwrite again", 20_000, overwrite(true)).await.print();
+    let pages = Pages::write(Store::open(dev.clone(), opts.clone()).await.unwrap()).await;
+    requests(&pages).await;
     // As after a crash: the log is replayed.
-    let facts = s.dump(None, 0).await.unwrap().facts;
+    let facts = pages.store.dump(None, 0).await.unwrap().facts;
     let log = facts.iter().find(|f| f.0 == "log_used_bytes").map(|f| f.1.clone());
-    drop(s);
-    drop(seeds);
+    drop(pages);
     tokio::task::yield_now().await;
     let t = Instant::now();
     let s = Store::open(dev.clone(), opts.clone()).await.unwrap();

@@ -16,6 +16,7 @@ use crate::window::Window;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 
 const B: u64 = BLOCK;
@@ -173,6 +174,16 @@ impl Disk {
 /// The blocks that a range touches.
 fn blocks(off: u64, len: u64) -> std::ops::Range<u32> {
     (off / B) as u32..(off + len).div_ceil(B) as u32
+}
+
+/// Blocks of an object that get new content.
+struct Put<'a> {
+    coll: Coll,
+    key: &'a Key,
+    first: u32,
+    /// The object's size afterwards.
+    size: u64,
+    crcs: &'a [u32],
 }
 
 /// The blocks that a change of `[off, end)` covers only in part.
@@ -486,10 +497,30 @@ impl Apply<'_> {
             return Ok(());
         }
         let (first, last) = ((off / B) as u32, ((end - 1) / B) as u32);
-        let n = (last - first + 1) as usize;
+        let blocks = self.assemble(slot, off, data, first..=last);
+        let crcs = block_crcs(blocks.iter().map(|b| &b[..]));
+        let put = Put { coll, key, first, size, crcs: &crcs };
+        if len <= self.deferred_max {
+            let segs = self.place_inline(slot, first, blocks.len())?;
+            return self.put(&put, &segs, Some(&blocks));
+        }
+        self.write_fresh(&put, off, data, blocks, hint)
+    }
+
+    /// The whole blocks that a write changes.
+    #[inline]
+    fn assemble(
+        &mut self,
+        slot: u32,
+        off: u64,
+        data: &Buffers,
+        lblks: RangeInclusive<u32>,
+    ) -> SmallVec<[Bytes; 16]> {
+        let (len, end) = (data.len(), off + data.len());
+        let n = (lblks.end() - lblks.start() + 1) as usize;
         let mut source = Cursor::new(data);
         let mut blocks: SmallVec<[Bytes; 16]> = SmallVec::with_capacity(n);
-        for lblk in first..=last {
+        for lblk in lblks {
             let start = u64::from(lblk) * B;
             let (from, to) = (off.max(start) - start, end.min(start + B) - start);
             // Of a longer write each block gets memory of its own: they are overwritten and
@@ -514,25 +545,36 @@ impl Apply<'_> {
             };
             blocks.push(block);
         }
-        let crcs = block_crcs(blocks.iter().map(|b| &b[..]));
+        blocks
+    }
 
-        if len <= self.deferred_max {
-            let segs = self.place_inline(slot, first, n)?;
-            let change = Resolved::Put {
-                lblk: first,
-                segs: &segs,
-                crcs: &crcs,
-                size,
-                inline: Some(&blocks),
-            };
-            return self.change(coll, key, change);
-        }
+    #[inline]
+    fn put(
+        &mut self,
+        put: &Put<'_>,
+        segs: &[Run],
+        inline: Option<&[Bytes]>,
+    ) -> Result<(), StoreError> {
+        let Put { coll, key, first: lblk, size, crcs } = *put;
+        self.change(coll, key, Resolved::Put { lblk, segs, crcs, size, inline })
+    }
+
+    /// Writes blocks to fresh places on the device, before the record that names them.
+    fn write_fresh(
+        &mut self,
+        put: &Put<'_>,
+        off: u64,
+        data: &Buffers,
+        blocks: SmallVec<[Bytes; 16]>,
+        hint: WriteHint,
+    ) -> Result<(), StoreError> {
+        let (end, n) = (off + data.len(), blocks.len());
         let segs = self.allocate(n as u32)?;
         let mut done = 0;
         for (at, n) in &segs {
             let (lo, hi) = (done, done + *n as usize);
-            // Whole blocks as the caller's slices, blocks covered in part as assembled above.
-            let start = |i: usize| (u64::from(first) + i as u64) * B;
+            // Whole blocks as the caller's slices, blocks covered in part as assembled.
+            let start = |i: usize| (u64::from(put.first) + i as u64) * B;
             let (mid_lo, mid_hi) =
                 (lo + usize::from(start(lo) < off), hi - usize::from(start(hi) > end));
             let mut gather = Gather::new();
@@ -546,11 +588,7 @@ impl Apply<'_> {
             self.ios.push(self.st.dev.write(at * B, gather, false));
             done = hi;
         }
-        self.change(
-            coll,
-            key,
-            Resolved::Put { lblk: first, segs: &segs, crcs: &crcs, size, inline: None },
-        )?;
+        self.put(put, &segs, None)?;
         let keep = hint == WriteHint::WillNeed || (hint == WriteHint::Normal && n <= 16);
         let places = segs.iter().flat_map(|(at, n)| *at..at + u64::from(*n));
         for (at, b) in places.zip(&blocks) {
