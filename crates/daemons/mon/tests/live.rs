@@ -156,107 +156,12 @@ fn the_stock_tool_is_served() {
         assert_eq!(c.ok(&["fsid"]).trim(), "4a4c0f3e-9a10-4d3f-8a62-0f6d2e7c1b11");
         let quorum = c.json(&["quorum_status"]);
         assert_eq!(quorum["quorum_leader_name"], "a");
-
-        // Pools.
-        assert!(c.ok(&["osd", "pool", "create", "rbd", "8"]).contains("pool 'rbd' created"));
-        assert!(c.ok(&["osd", "pool", "create", "rbd", "8"]).contains("pool 'rbd' already exists"));
-        let dump = c.json(&["osd", "dump"]);
-        assert_eq!(dump["pools"][0]["pool_name"], "rbd");
-        assert_eq!(dump["pools"][0]["pg_num"], 8);
-        assert_eq!(dump["require_osd_release"], "squid");
-        assert!(
-            c.ok(&["osd", "pool", "application", "enable", "rbd", "rbd"])
-                .contains("enabled application 'rbd'")
-        );
-        assert!(c.ok(&["osd", "pool", "set", "rbd", "size", "2"]).contains("set pool 1 size to 2"));
-        assert_eq!(c.json(&["osd", "pool", "get", "rbd", "size"])["size"], 2);
-        c.refused(&["osd", "pool", "get", "none", "size"], 2, "unrecognized pool 'none'");
-        assert!(
-            c.ok(&["osd", "pool", "set", "rbd", "pg_num", "16"])
-                .contains("set pool 1 pg_num to 16")
-        );
-        c.refused(&["osd", "pool", "rm", "rbd"], 1, "PERMANENTLY DESTROY");
-        c.ok(&["osd", "pool", "mksnap", "rbd", "s1"]);
-        assert_eq!(c.json(&["osd", "pool", "ls", "detail"])[0]["pool_snaps"][0]["name"], "s1");
-        assert!(c.ok(&["osd", "pool", "rename", "rbd", "other"]).contains("renamed to 'other'"));
-        let sure = "--yes-i-really-really-mean-it";
-        assert!(
-            c.ok(&["osd", "pool", "rm", "other", "other", sure]).contains("pool 'other' removed")
-        );
-
-        // Entities.
-        let made = c.ok(&[
-            "auth",
-            "get-or-create",
-            "client.x",
-            "mon",
-            "allow r",
-            "osd",
-            "allow rw pool=rbd",
-        ]);
-        assert!(made.contains("[client.x]"), "{made}");
-        c.refused(
-            &["auth", "get-or-create", "client.x", "mon", "allow *"],
-            22,
-            "cap mon does not match",
-        );
-        c.refused(&["auth", "get", "client.y"], 2, "failed to find client.y in keyring");
-        let ls = c.json(&["auth", "ls"]);
-        assert!(
-            ls["auth_dump"].as_array().unwrap().iter().any(|e| e["entity"] == "client.x"),
-            "{ls}"
-        );
-        c.refused(&["auth", "caps", "client.x", "mon", "allow nonsense ("], 22, "");
-
-        // OSDs and CRUSH.
-        let uuid = "11111111-2222-3333-4444-555555555555";
-        assert_eq!(c.ok(&["osd", "new", uuid]).trim(), "0");
-        assert_eq!(c.ok(&["osd", "new", uuid]).trim(), "0");
-        c.ok(&["osd", "crush", "create-or-move", "osd.0", "1.0", "host=h1", "root=default"]);
-        let tree = c.json(&["osd", "tree"]);
-        assert!(tree["nodes"].as_array().unwrap().iter().any(|n| n["name"] == "osd.0"), "{tree}");
-        c.ok(&["osd", "crush", "set-device-class", "ssd", "osd.0"]);
-        c.ok(&["osd", "crush", "rule", "create-replicated", "fast", "default", "host", "ssd"]);
-        assert_eq!(c.json(&["osd", "crush", "rule", "dump", "fast"])["rule_name"], "fast");
-        assert!(c.ok(&["osd", "set", "noout"]).contains("noout is set"));
-        assert!(c.ok(&["osd", "dump"]).contains("noout"));
-        c.ok(&["osd", "unset", "noout"]);
-        assert!(c.ok(&["osd", "in", "0"]).contains("marked in osd.0"));
-        assert!(
-            c.ok(&["osd", "blocklist", "add", "10.0.0.1:0/123", "60"])
-                .contains("blocklisting 10.0.0.1:0/123")
-        );
-        assert_eq!(c.json(&["osd", "blocklist", "ls"])[0]["addr"], "10.0.0.1:0/123");
-
-        // Small stores.
-        c.ok(&["config-key", "set", "some/key", "value"]);
-        assert_eq!(c.ok(&["config-key", "get", "some/key"]).trim(), "value");
-        c.ok(&["log", "hello", "there"]);
-        assert!(c.ok(&["log", "last", "5"]).contains("hello there"));
-        assert_eq!(c.json(&["mon", "dump"])["mons"][0]["name"], "a");
-        assert_eq!(c.json(&["mgr", "dump"])["available"], false);
-        assert_eq!(c.json(&["fs", "ls"]), serde_json::json!([]));
-        c.refused(&["mon", "set", "election_strategy", "classic"], 95, "Raft");
-        // An announced monitor has no say: the only one there is goes on without it.
-        c.ok(&["mon", "add", "b", "127.0.0.1:1"]);
-        assert_eq!(c.json(&["mon", "dump"])["mons"][1]["name"], "b");
-        assert!(c.ok(&["health", "detail"]).contains("mon.b (rank 1)"));
-        c.refused(&["mon", "rm", "a"], 16, "would leave no monitor that runs");
-        c.ok(&["mon", "rm", "b"]);
-        c.refused(&["mon", "rm", "a"], 22, "last monitor");
-        c.ok(&["tell", "mon.a", "version"]);
-
-        // A client with fewer rights.
-        let (_, key, _) = c.run(&["auth", "get", "client.x"]);
-        std::fs::write(dir.path().join("x.keyring"), key).unwrap();
-        let ring = dir.path().join("x.keyring");
-        let ring = ring.to_str().unwrap();
-        c.ok(&["-n", "client.x", "-k", ring, "osd", "pool", "ls"]);
-        c.refused(
-            &["-n", "client.x", "-k", ring, "osd", "pool", "create", "nope"],
-            13,
-            "access denied",
-        );
+        pools(&c);
+        entities(&c);
+        osds_and_crush(&c);
+        small_stores(&c);
+        monitors(&c);
+        fewer_rights(&c, dir.path());
     }
     // A restart keeps everything; the other connection mode works as well.
     let begin = Instant::now();
@@ -272,5 +177,101 @@ fn the_stock_tool_is_served() {
         &["osd", "pool", "rm", "again", "again", "--yes-i-really-really-mean-it"],
         1,
         "mon_allow_pool_delete",
+    );
+}
+
+fn pools(c: &Cluster) {
+    assert!(c.ok(&["osd", "pool", "create", "rbd", "8"]).contains("pool 'rbd' created"));
+    assert!(c.ok(&["osd", "pool", "create", "rbd", "8"]).contains("pool 'rbd' already exists"));
+    let dump = c.json(&["osd", "dump"]);
+    assert_eq!(dump["pools"][0]["pool_name"], "rbd");
+    assert_eq!(dump["pools"][0]["pg_num"], 8);
+    assert_eq!(dump["require_osd_release"], "squid");
+    assert!(
+        c.ok(&["osd", "pool", "application", "enable", "rbd", "rbd"])
+            .contains("enabled application 'rbd'")
+    );
+    assert!(c.ok(&["osd", "pool", "set", "rbd", "size", "2"]).contains("set pool 1 size to 2"));
+    assert_eq!(c.json(&["osd", "pool", "get", "rbd", "size"])["size"], 2);
+    c.refused(&["osd", "pool", "get", "none", "size"], 2, "unrecognized pool 'none'");
+    assert!(
+        c.ok(&["osd", "pool", "set", "rbd", "pg_num", "16"]).contains("set pool 1 pg_num to 16")
+    );
+    c.refused(&["osd", "pool", "rm", "rbd"], 1, "PERMANENTLY DESTROY");
+    c.ok(&["osd", "pool", "mksnap", "rbd", "s1"]);
+    assert_eq!(c.json(&["osd", "pool", "ls", "detail"])[0]["pool_snaps"][0]["name"], "s1");
+    assert!(c.ok(&["osd", "pool", "rename", "rbd", "other"]).contains("renamed to 'other'"));
+    let sure = "--yes-i-really-really-mean-it";
+    assert!(c.ok(&["osd", "pool", "rm", "other", "other", sure]).contains("pool 'other' removed"));
+}
+
+fn entities(c: &Cluster) {
+    let made =
+        c.ok(&["auth", "get-or-create", "client.x", "mon", "allow r", "osd", "allow rw pool=rbd"]);
+    assert!(made.contains("[client.x]"), "{made}");
+    c.refused(
+        &["auth", "get-or-create", "client.x", "mon", "allow *"],
+        22,
+        "cap mon does not match",
+    );
+    c.refused(&["auth", "get", "client.y"], 2, "failed to find client.y in keyring");
+    let ls = c.json(&["auth", "ls"]);
+    assert!(ls["auth_dump"].as_array().unwrap().iter().any(|e| e["entity"] == "client.x"), "{ls}");
+    c.refused(&["auth", "caps", "client.x", "mon", "allow nonsense ("], 22, "");
+}
+
+fn osds_and_crush(c: &Cluster) {
+    let uuid = "11111111-2222-3333-4444-555555555555";
+    assert_eq!(c.ok(&["osd", "new", uuid]).trim(), "0");
+    assert_eq!(c.ok(&["osd", "new", uuid]).trim(), "0");
+    c.ok(&["osd", "crush", "create-or-move", "osd.0", "1.0", "host=h1", "root=default"]);
+    let tree = c.json(&["osd", "tree"]);
+    assert!(tree["nodes"].as_array().unwrap().iter().any(|n| n["name"] == "osd.0"), "{tree}");
+    c.ok(&["osd", "crush", "set-device-class", "ssd", "osd.0"]);
+    c.ok(&["osd", "crush", "rule", "create-replicated", "fast", "default", "host", "ssd"]);
+    assert_eq!(c.json(&["osd", "crush", "rule", "dump", "fast"])["rule_name"], "fast");
+    assert!(c.ok(&["osd", "set", "noout"]).contains("noout is set"));
+    assert!(c.ok(&["osd", "dump"]).contains("noout"));
+    c.ok(&["osd", "unset", "noout"]);
+    assert!(c.ok(&["osd", "in", "0"]).contains("marked in osd.0"));
+    assert!(
+        c.ok(&["osd", "blocklist", "add", "10.0.0.1:0/123", "60"])
+            .contains("blocklisting 10.0.0.1:0/123")
+    );
+    assert_eq!(c.json(&["osd", "blocklist", "ls"])[0]["addr"], "10.0.0.1:0/123");
+}
+
+fn small_stores(c: &Cluster) {
+    c.ok(&["config-key", "set", "some/key", "value"]);
+    assert_eq!(c.ok(&["config-key", "get", "some/key"]).trim(), "value");
+    c.ok(&["log", "hello", "there"]);
+    assert!(c.ok(&["log", "last", "5"]).contains("hello there"));
+}
+
+fn monitors(c: &Cluster) {
+    assert_eq!(c.json(&["mon", "dump"])["mons"][0]["name"], "a");
+    assert_eq!(c.json(&["mgr", "dump"])["available"], false);
+    assert_eq!(c.json(&["fs", "ls"]), serde_json::json!([]));
+    c.refused(&["mon", "set", "election_strategy", "classic"], 95, "Raft");
+    // An announced monitor has no say: the only one there is goes on without it.
+    c.ok(&["mon", "add", "b", "127.0.0.1:1"]);
+    assert_eq!(c.json(&["mon", "dump"])["mons"][1]["name"], "b");
+    assert!(c.ok(&["health", "detail"]).contains("mon.b (rank 1)"));
+    c.refused(&["mon", "rm", "a"], 16, "would leave no monitor that runs");
+    c.ok(&["mon", "rm", "b"]);
+    c.refused(&["mon", "rm", "a"], 22, "last monitor");
+    c.ok(&["tell", "mon.a", "version"]);
+}
+
+fn fewer_rights(c: &Cluster, dir: &Path) {
+    let (_, key, _) = c.run(&["auth", "get", "client.x"]);
+    std::fs::write(dir.join("x.keyring"), key).unwrap();
+    let ring = dir.join("x.keyring");
+    let ring = ring.to_str().unwrap();
+    c.ok(&["-n", "client.x", "-k", ring, "osd", "pool", "ls"]);
+    c.refused(
+        &["-n", "client.x", "-k", ring, "osd", "pool", "create", "nope"],
+        13,
+        "access denied",
     );
 }

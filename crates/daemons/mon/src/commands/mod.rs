@@ -11,7 +11,6 @@ pub mod erasure;
 mod frame;
 mod fs;
 mod health;
-mod health_osd;
 mod log;
 mod mgr;
 mod mon;
@@ -29,7 +28,7 @@ mod status;
 pub use frame::{
     Answer, Caller, ClockSkew, Entry, Env, MonStatus, Read, Run, SessionInfo, Stats, Write,
 };
-pub(crate) use health_osd::daemon_versions;
+pub(crate) use health::daemon_versions;
 
 use crate::command::{Args, Format, Refusal};
 use crate::state::ManagerCommands;

@@ -480,13 +480,13 @@ fn status(c: &Read<'_>) -> Answer {
 }
 
 /// A movement job that cannot go on by itself.
-pub(super) fn stuck(state: &ClusterState) -> Option<super::health_osd::Found> {
+pub(super) fn stuck(state: &ClusterState) -> Option<super::health::found::Found> {
     let job = moves::open(&state.moves).filter(|j| j.note.starts_with("stuck"))?;
     let what = describe(state.osd.map(), &job.goal);
     let detail = vec![format!("movement job {} ({what}) is {}", job.id, job.note)];
     let summary = "1 movement job is stuck".to_owned();
     let warn = messages::HealthCheck::WARN;
-    Some(super::health_osd::found("SIPHON_MOVE_STUCK", warn, summary, detail, 1))
+    Some(super::health::found::found("SIPHON_MOVE_STUCK", warn, summary, detail, 1))
 }
 
 /// The open job as `ceph -s` shows it: what it is called, and two lines.

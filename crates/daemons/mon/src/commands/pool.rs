@@ -286,19 +286,8 @@ pub(super) fn min_size_for(conf: &Config, size: u64) -> u8 {
     u8::try_from(default_min_size(conf, size)).unwrap_or(u8::MAX)
 }
 
-/// Creates a pool (Ceph: `OSDMonitor::prepare_new_pool`).
-pub fn create_pool(
-    pending: &mut Pending,
-    conf: &Config,
-    new: &NewPool<'_>,
-) -> Result<PoolId, Refusal> {
-    if new.name.is_empty() {
-        return Err(Refusal::invalid(""));
-    }
-    let map = pending.osd();
-    if map.pool_id(new.name).is_some() {
-        return Err(Refusal::new(Errno::EEXIST, format!("pool '{}' already exists", new.name)));
-    }
+/// How many placement groups a new pool has, and how many of them are placed by themselves.
+fn pg_counts(conf: &Config, new: &NewPool<'_>) -> Result<(u64, u64), Refusal> {
     let or = |n: u64, default: &str| if n == 0 { conf.u64(default) } else { n };
     let pg_num = or(new.pg_num, "osd_pool_default_pg_num");
     let pgp_num = match or(new.pgp_num, "osd_pool_default_pgp_num") {
@@ -319,58 +308,81 @@ pub fn create_pool(
         );
         return Err(Refusal::new(Errno::ERANGE, message));
     }
-    let kind = match new.erasure {
-        Some(_) => PoolType::Erasure,
-        None => PoolType::Replicated,
-    };
-    let coded = match new.erasure {
-        Some(e) => {
-            erasure::check_served(pending.state(), map)?;
-            let found = erasure::by_name(map, conf, e.profile)?;
-            Some((e, erasure::of_pool(&found.profile, conf)?, found))
-        }
-        None => None,
-    };
-    // With the pool's own rule, if it has none yet. The map changes once everything is right.
-    let mut crush = (*map.crush).clone();
-    let rule = match &coded {
-        Some((e, _, found)) => erasure_rule(&mut crush, new, e.profile, &found.profile)?,
-        None => replicated_rule(&crush, conf, new)?,
-    };
-    let size = match &coded {
-        Some((_, of_pool, _)) => of_pool.size.into(),
-        None => replicated_size(conf, new)?,
-    };
-    check_pg_num(map, conf, None, pg_num, size)?;
-    check_rule(&crush, kind, rule, size)?;
-    if let Some((e, of_pool, _)) = &coded
-        && !e.anyhow
-    {
-        erasure::check_domains(map, &crush, rule, of_pool.size)?;
-    }
+    Ok((pg_num, pgp_num))
+}
 
-    let mut flags = flag::CREATING;
-    for (option, bit) in [
+/// A new erasure-coded pool.
+struct Coded<'a> {
+    asked: Erasure<'a>,
+    found: erasure::Found,
+    of_pool: erasure::OfPool,
+}
+
+impl<'a> Coded<'a> {
+    fn new(pending: &Pending, conf: &Config, asked: Erasure<'a>) -> Result<Coded<'a>, Refusal> {
+        let map = pending.osd();
+        erasure::check_served(pending.state(), map)?;
+        let found = erasure::by_name(map, conf, asked.profile)?;
+        let of_pool = erasure::of_pool(&found.profile, conf)?;
+        Ok(Coded { asked, found, of_pool })
+    }
+}
+
+fn new_flags(conf: &Config) -> u64 {
+    [
         ("osd_pool_default_flag_hashpspool", flag::HASHPSPOOL),
         ("osd_pool_default_flag_nodelete", flag::NODELETE),
         ("osd_pool_default_flag_nopgchange", flag::NOPGCHANGE),
         ("osd_pool_default_flag_nosizechange", flag::NOSIZECHANGE),
-    ] {
-        if conf.bool(option) {
-            flags |= bit;
-        }
+    ]
+    .into_iter()
+    .filter(|(option, _)| conf.bool(option))
+    .fold(flag::CREATING, |flags, (_, bit)| flags | bit)
+}
+
+/// Creates a pool (Ceph: `OSDMonitor::prepare_new_pool`).
+pub fn create_pool(
+    pending: &mut Pending,
+    conf: &Config,
+    new: &NewPool<'_>,
+) -> Result<PoolId, Refusal> {
+    if new.name.is_empty() {
+        return Err(Refusal::invalid(""));
+    }
+    let map = pending.osd();
+    if map.pool_id(new.name).is_some() {
+        return Err(Refusal::new(Errno::EEXIST, format!("pool '{}' already exists", new.name)));
+    }
+    let (pg_num, pgp_num) = pg_counts(conf, new)?;
+    let coded = new.erasure.map(|asked| Coded::new(pending, conf, asked)).transpose()?;
+    let kind = if coded.is_some() { PoolType::Erasure } else { PoolType::Replicated };
+    // With the pool's own rule, if it has none yet. The map changes once everything is right.
+    let mut crush = (*map.crush).clone();
+    let rule = match &coded {
+        Some(c) => erasure_rule(&mut crush, new, c.asked.profile, &c.found.profile)?,
+        None => replicated_rule(&crush, conf, new)?,
+    };
+    let size = match &coded {
+        Some(c) => c.of_pool.size.into(),
+        None => replicated_size(conf, new)?,
+    };
+    check_pg_num(map, conf, None, pg_num, size)?;
+    check_rule(&crush, kind, rule, size)?;
+    if let Some(c) = coded.as_ref().filter(|c| !c.asked.anyhow) {
+        erasure::check_domains(map, &crush, rule, c.of_pool.size)?;
     }
     let default_mode = conf.str("osd_pool_default_pg_autoscale_mode");
     let mode = new.autoscale_mode.unwrap_or(&default_mode);
     let (pg_num, pgp_num) = (pg_num as u32, pgp_num as u32);
+    let of_coded = coded.as_ref().map(|c| &c.of_pool);
     let pool = PgPool {
         create_time: pending.now(),
-        flags,
+        flags: new_flags(conf),
         kind,
         size: size as u8,
-        min_size: coded.as_ref().map_or_else(|| min_size_for(conf, size), |(_, p, _)| p.min_size),
-        stripe_width: coded.as_ref().map_or(0, |(_, p, _)| p.layout.stripe_width() as u32),
-        erasure_code_profile: coded.as_ref().map_or("", |(e, ..)| e.profile).to_owned(),
+        min_size: of_coded.map_or_else(|| min_size_for(conf, size), |p| p.min_size),
+        stripe_width: of_coded.map_or(0, |p| p.layout.stripe_width() as u32),
+        erasure_code_profile: new.erasure.map_or("", |e| e.profile).to_owned(),
         fast_read: coded.is_some() && conf.bool("osd_pool_default_ec_fast_read"),
         crush_rule: u8::try_from(rule)
             .map_err(|_| Refusal::invalid(format!("crush rule {rule} does not exist")))?,
@@ -394,12 +406,12 @@ pub fn create_pool(
         let message = format!("all numbers of pools are used up: the last one is {}", PoolId::LAST);
         return Err(Refusal::new(Errno::ERANGE, message));
     }
-    if let Some((_, _, found)) = &coded {
+    if let Some(c) = coded {
         super::osd_crush_edit::edit(pending, |map| {
             *map = crush;
             Ok(())
         })?;
-        found.make(pending);
+        c.found.make(pending);
     }
     let map = pending.osd_mut();
     map.pool_max += 1;

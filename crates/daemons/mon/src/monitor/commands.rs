@@ -6,7 +6,7 @@ use super::asked::Asked;
 use super::clock::now;
 use super::session::Session;
 use crate::command::{Args, Refusal, Reply, Shape, flags};
-use crate::commands::{self, Answer, Caller, Env, Read, Run, Write};
+use crate::commands::{self, Answer, Caller, Entry, Env, Read, Run, Write};
 use crate::state::{Change, Execution, Known, Pending, RequestId, RequestKind};
 use bytes::Bytes;
 use std::rc::Rc;
@@ -38,6 +38,33 @@ pub(super) fn described(cmd: &[String]) -> String {
 /// What the audit log says of a command that changed something.
 fn audited(caller: &Caller, shown: &str) -> String {
     format!("from='client.? {}' entity='{}' cmd='[{shown}]': finished", caller.addr, caller.name)
+}
+
+/// A command that changes something, as it was given.
+struct Given {
+    from: String,
+    shown: String,
+    request: Option<RequestId>,
+}
+
+/// The entry of the table that a client may execute. The answer has the shape that is asked for.
+fn entry_for(session: &Session, args: &Args, asked: &mut Asked) -> Result<&'static Entry, Refusal> {
+    // Permission before arguments: no client learns anything about commands that it may not give.
+    if let Some(entry) = commands::find_prefix(args.prefix())
+        && !session.allows(entry.module, args.prefix(), &args.text_map(), entry.perm)
+    {
+        return Err(Refusal::new(Errno::EACCES, "access denied"));
+    }
+    let shape = Shape::of(args)?;
+    if let Asked::Mon(_, _, asked) = asked {
+        *asked = shape;
+    }
+    let entry = commands::find(args)?;
+    if entry.flags & flags::OBSOLETE != 0 {
+        let message = "command is obsolete; please check usage and/or man page";
+        return Err(Refusal::unsupported(message));
+    }
+    Ok(entry)
 }
 
 /// Which request this is, for a client that can be told from others.
@@ -135,14 +162,8 @@ impl Inner {
         }
         if args.prefix() == "get_command_descriptions" {
             let knows_bool = session.conn.features().has(features::SERVER_NAUTILUS);
-            return asked.reply(
-                Ok(Reply::data(commands::descriptions(
-                    knows_bool,
-                    &self.committed().manager_commands,
-                ))),
-                session,
-                tid,
-            );
+            let all = commands::descriptions(knows_bool, &self.committed().manager_commands);
+            return asked.reply(Ok(Reply::data(all)), session, tid);
         }
         let of_manager = self.committed().manager_commands;
         if commands::find_prefix(args.prefix()).is_none()
@@ -154,27 +175,10 @@ impl Inner {
             }
             return self.hand_to_manager(session, cmd, input, asked, tid);
         }
-        // Permission before arguments: no client learns anything about commands that it may not
-        // give.
-        if let Some(entry) = commands::find_prefix(args.prefix())
-            && !session.allows(entry.module, args.prefix(), &args.text_map(), entry.perm)
-        {
-            return asked.reply(Err(Refusal::new(Errno::EACCES, "access denied")), session, tid);
-        }
-        match (Shape::of(&args), &mut asked) {
-            (Ok(shape), Asked::Mon(_, _, asked)) => *asked = shape,
-            (Err(refusal), _) => return asked.reply(Err(refusal), session, tid),
-            _ => {}
-        }
-        let entry = match commands::find(&args) {
+        let entry = match entry_for(session, &args, &mut asked) {
             Ok(entry) => entry,
             Err(refusal) => return asked.reply(Err(refusal), session, tid),
         };
-        if entry.flags & flags::OBSOLETE != 0 {
-            let refusal =
-                Refusal::unsupported("command is obsolete; please check usage and/or man page");
-            return asked.reply(Err(refusal), session, tid);
-        }
         let (status, caller) = (self.status(), session.caller());
         let sessions = || self.session_infos();
         let stats = self.stats_for_commands();
@@ -202,25 +206,14 @@ impl Inner {
                 if let Asked::Mon(_, op, _) = &asked {
                     op.event("waits for the commit");
                 }
-                let (name, shown) = (session.name.to_string(), shown(&args, &cmd.concat()));
+                let given = Given {
+                    from: session.name.to_string(),
+                    shown: shown(&args, &cmd.concat()),
+                    request: request_id(session, RequestKind::Command, tid),
+                };
                 let session = session.clone();
-                let request = request_id(&session, RequestKind::Command, tid);
                 self.change(
-                    |pending| {
-                        once(pending, request, |pending| {
-                            let answer = f(&mut Write { pending, env: &env, args: &args });
-                            if answer.is_ok() {
-                                tracing::info!(from = name, command = shown, "command");
-                                self.log_to(
-                                    pending,
-                                    "audit",
-                                    LogPriority::INFO,
-                                    audited(env.caller, &shown),
-                                );
-                            }
-                            answer
-                        })
-                    },
+                    |pending| self.execute(pending, f, &env, &args, given),
                     move |result| match result {
                         Ok(answer) => asked.reply(answer, &session, tid),
                         // Whether it took effect is not known. The client gives it again, as it
@@ -231,5 +224,25 @@ impl Inner {
             }
             Run::Unsupported(why) => asked.reply(Err(Refusal::unsupported(why)), session, tid),
         }
+    }
+
+    /// Executes a command that changes something, and logs it.
+    fn execute(
+        &self,
+        pending: &mut Pending,
+        f: fn(&mut Write<'_>) -> Answer,
+        env: &Env<'_>,
+        args: &Args,
+        given: Given,
+    ) -> Answer {
+        once(pending, given.request, |pending| {
+            let answer = f(&mut Write { pending, env, args });
+            if answer.is_ok() {
+                tracing::info!(from = given.from, command = given.shown, "command");
+                let audited = audited(env.caller, &given.shown);
+                self.log_to(pending, "audit", LogPriority::INFO, audited);
+            }
+            answer
+        })
     }
 }

@@ -60,6 +60,7 @@ use peers::{Carrier, PeerLinks, Waiting};
 use session::{Link, Session};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ pub struct StartOptions {
     pub conf: Rc<RefCell<Config>>,
     /// Listens here instead of at the address that the monitor map has (and corrects the map). Port
     /// 0 lets the system choose.
-    pub listen: Option<std::net::SocketAddr>,
+    pub listen: Option<SocketAddr>,
     /// Monitors of the cluster, this one included, as far as they are known without the monitor
     /// map.
     pub peers: BTreeMap<String, EntityAddrVec>,
@@ -161,31 +162,21 @@ pub(crate) struct Inner {
     me: RefCell<std::rc::Weak<Inner>>,
 }
 
-impl Monitor {
-    /// Starts the monitor of the data in `dir` (made by [`crate::mkfs()`]). Must be called within a
-    /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this
-    /// returns; one of several listens, and serves when there is a quorum.
-    pub fn start(
-        dir: &Path,
-        options: StartOptions,
-    ) -> LocalFuture<'_, Result<Monitor, StartError>> {
-        Box::pin(Self::begin(dir, options))
-    }
+/// What a monitor's store says of its place among the others.
+struct Standing {
+    replica: Replica<ClusterState>,
+    state: ClusterState,
+    is_member: bool,
+    joins: bool,
+    /// It founds a group: a store with a state that belongs to none.
+    founder: bool,
+    /// It is the only monitor.
+    alone: bool,
+}
 
-    async fn begin(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {
-        let layout = Layout::read(dir)?;
-        let key =
-            layout.keyring.get(&crate::mkfs::mon_name()).map(|a| a.key.clone()).unwrap_or_default();
-        let policy = {
-            let conf = options.conf.borrow();
-            let mut policy = AuthPolicy::new(EntityType::MON);
-            policy.mon_cluster_modes = AuthPolicy::parse_modes(&conf.str("ms_mon_cluster_mode"));
-            policy
-        };
-        let (links, attach) = PeerLinks::new(key, policy);
-        for (name, addrs) in &options.peers {
-            links.learn(name, addrs);
-        }
+impl Standing {
+    /// Opens the store, and founds a group of one if it is the first of its cluster.
+    async fn open(layout: &Layout, links: &Rc<PeerLinks>) -> Result<Standing, StartError> {
         let (carrier, outgoing) = mpsc::unbounded_channel();
         tokio::task::spawn_local(links.clone().carry(outgoing));
         let replica =
@@ -193,27 +184,38 @@ impl Monitor {
         let is_member = replica.is_member().await?;
         let joins = replica.joins().await?;
         let state = replica.read(ClusterState::clone);
-        // A store with a state that belongs to no group is that of the monitor that founds one.
-        let founder = !is_member && !state.monmap.mon_info.is_empty();
-        for info in state.monmap.mon_info.values() {
+        let known = &state.monmap.mon_info;
+        let founder = !is_member && !known.is_empty();
+        for info in known.values() {
             links.learn(&info.name, &info.public_addrs);
         }
-        let alone =
-            state.monmap.mon_info.len() == 1 && (founder || replica.members().voters.len() == 1);
-        if alone && !state.monmap.mon_info.contains_key(&layout.name) {
+        let alone = known.len() == 1 && (founder || replica.members().voters.len() == 1);
+        if alone && !known.contains_key(&layout.name) {
             replica.shutdown().await;
-            return Err(StartError::NotInMap(layout.name));
+            return Err(StartError::NotInMap(layout.name.clone()));
         }
         if founder && alone {
             replica.found(&layout.name).await?;
         }
-        let listed = state
-            .monmap
-            .mon_info
-            .get(&layout.name)
-            .map(|i| i.public_addrs.clone())
-            .unwrap_or_default();
+        Ok(Standing { replica, state, is_member, joins, founder, alone })
+    }
 
+    /// Where the monitors' map has a monitor.
+    fn listed(&self, name: &str) -> EntityAddrVec {
+        let info = self.state.monmap.mon_info.get(name);
+        info.map(|i| i.public_addrs.clone()).unwrap_or_default()
+    }
+}
+
+impl Inner {
+    fn new(
+        dir: &Path,
+        layout: &Layout,
+        options: StartOptions,
+        links: Rc<PeerLinks>,
+        standing: Standing,
+    ) -> Inner {
+        let Standing { replica, state, .. } = standing;
         let global_ids = Rc::new(RefCell::new(VecDeque::<(u64, u64)>::new()));
         let ids = global_ids.clone();
         let mut mon_auth = MonAuth::new(Box::new(move || {
@@ -230,7 +232,7 @@ impl Monitor {
         mon_auth.ready = false;
         mon_auth.keys = (*state.auth).clone();
         mon_auth.keys.set_extra(layout.keyring.clone());
-        let inner = Rc::new(Inner {
+        Inner {
             proposer: Proposer::new(state, now()),
             replica,
             name: layout.name.clone(),
@@ -261,7 +263,62 @@ impl Monitor {
             stopped: tokio::sync::Notify::new(),
             keyring: layout.keyring.clone(),
             me: RefCell::default(),
-        });
+        }
+    }
+
+    /// Listens at an address.
+    async fn listen(
+        self: &Rc<Self>,
+        layout: &Layout,
+        wanted: SocketAddr,
+    ) -> Result<(), StartError> {
+        let messenger = self.clone().make_messenger(layout);
+        let bound = match messenger.bind(wanted.ip(), wanted.port()..=wanted.port()) {
+            Ok(addr) => addr,
+            Err(e) => {
+                self.replica.shutdown().await;
+                return Err(e.into());
+            }
+        };
+        // A monitor's address has no nonce: clients know it from their configuration.
+        let addrs = EntityAddrVec::one(EntityAddr { nonce: 0, ..bound });
+        messenger.set_addrs(addrs.clone());
+        *self.messenger.borrow_mut() = Some(messenger);
+        self.links.learn(&self.name, &addrs);
+        Ok(())
+    }
+}
+
+impl Monitor {
+    /// Starts the monitor of the data in `dir` (made by [`crate::mkfs()`]). Must be called within a
+    /// `LocalSet`, and the monitor lives there. The only monitor of a cluster serves when this
+    /// returns; one of several listens, and serves when there is a quorum.
+    pub fn start(
+        dir: &Path,
+        options: StartOptions,
+    ) -> LocalFuture<'_, Result<Monitor, StartError>> {
+        Box::pin(Self::begin(dir, options))
+    }
+
+    async fn begin(dir: &Path, options: StartOptions) -> Result<Monitor, StartError> {
+        let layout = Layout::read(dir)?;
+        let key =
+            layout.keyring.get(&crate::mkfs::mon_name()).map(|a| a.key.clone()).unwrap_or_default();
+        let policy = {
+            let conf = options.conf.borrow();
+            let mut policy = AuthPolicy::new(EntityType::MON);
+            policy.mon_cluster_modes = AuthPolicy::parse_modes(&conf.str("ms_mon_cluster_mode"));
+            policy
+        };
+        let (links, attach) = PeerLinks::new(key, policy);
+        for (name, addrs) in &options.peers {
+            links.learn(name, addrs);
+        }
+        let standing = Standing::open(&layout, &links).await?;
+        let wanted = options.listen.or_else(|| standing.listed(&layout.name).msgr2().addr);
+        let (is_member, alone) = (standing.is_member, standing.alone);
+        let (joins, founder) = (standing.joins, standing.founder);
+        let inner = Rc::new(Inner::new(dir, &layout, options, links, standing));
         *inner.me.borrow_mut() = Rc::downgrade(&inner);
         let weak = Rc::downgrade(&inner);
         attach(Box::new(move |answer| {
@@ -272,22 +329,8 @@ impl Monitor {
         inner.read_configuration();
         inner.apply_auth_settings();
 
-        let messenger = inner.clone().make_messenger(&layout);
-        let wanted = options.listen.or_else(|| listed.msgr2().addr);
         let wanted = wanted.ok_or_else(|| StartError::NotInMap(layout.name.clone()))?;
-        let bound = match messenger.bind(wanted.ip(), wanted.port()..=wanted.port()) {
-            Ok(addr) => addr,
-            Err(e) => {
-                inner.replica.shutdown().await;
-                return Err(e.into());
-            }
-        };
-        // A monitor's address has no nonce: clients know it from their configuration.
-        let addrs = EntityAddrVec::one(EntityAddr { nonce: 0, ..bound });
-        messenger.set_addrs(addrs.clone());
-        *inner.messenger.borrow_mut() = Some(messenger);
-
-        inner.links.learn(&inner.name, &addrs);
+        inner.listen(&layout, wanted).await?;
         tokio::task::spawn_local(inner.clone().run_proposer());
         if joins && !alone {
             tokio::task::spawn_local(inner.clone().run_membership(founder));
