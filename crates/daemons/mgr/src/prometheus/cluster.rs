@@ -334,13 +334,23 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
             f64::from(u8::from(set.split(',').any(|f| f == flag))),
         );
     }
-    let all: Vec<(OsdId, String)> = (0..map.max_osd())
+    let all: Vec<Named> = (0..map.max_osd())
         .map(OsdId)
         .filter(|o| map.exists(*o))
         .map(|o| (o, format!("osd.{}", o.0)))
         .collect();
+    osd_metadata(&all, map, m, out);
+    disks(&all, m, out);
+    osd_numbers(&all, state, map, out);
+    slow_ops(&all, state, out);
+}
+
+/// An OSD and its name.
+type Named = (OsdId, String);
+
+fn osd_metadata(all: &[Named], map: &OsdMap, m: &FromMonitors, out: &mut Text) {
     out.metric("ceph_osd_metadata", Kind::Untyped, "OSD Metadata");
-    for (id, daemon) in &all {
+    for (id, daemon) in all {
         let rows = m.osds.as_array().into_iter().flatten();
         let Some(row) =
             rows.into_iter().find(|r| r.get("id").and_then(Value::as_i64) == Some(i64::from(id.0)))
@@ -361,12 +371,16 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
         ];
         out.value("ceph_osd_metadata", &labels, 1.0);
     }
+}
+
+/// Which devices OSDs are on.
+fn disks(all: &[Named], m: &FromMonitors, out: &mut Text) {
     for (metric, help) in [
         ("ceph_disk_occupation", "Associate Ceph daemon with disk used"),
         ("ceph_disk_occupation_human", "Associate Ceph daemon with disk used, for display"),
     ] {
         out.metric(metric, Kind::Untyped, help);
-        for (id, daemon) in &all {
+        for (id, daemon) in all {
             let told = row(&m.osds, "id", |n| n.as_i64() == Some(i64::from(id.0)));
             // An OSD on several devices has a line for each.
             for device in text(told, "devices").split(',').filter(|d| !d.is_empty()) {
@@ -386,9 +400,13 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
             }
         }
     }
+}
+
+/// What the map and the OSDs themselves say, a number each.
+fn osd_numbers(all: &[Named], state: &MgrState, map: &OsdMap, out: &mut Text) {
     let mut each = |name: &str, kind: Kind, help: &str, of: &dyn Fn(OsdId) -> Option<f64>| {
         out.metric(name, kind, help);
-        for (id, daemon) in &all {
+        for (id, daemon) in all {
             if let Some(v) = of(*id) {
                 out.value(name, &[("ceph_daemon", daemon)], v);
             }
@@ -432,9 +450,12 @@ fn osds(state: &MgrState, map: &OsdMap, m: &FromMonitors, out: &mut Text) {
             Some(*report(o)?.counters.get(counter)? as f64 / unit)
         });
     }
+}
+
+fn slow_ops(all: &[Named], state: &MgrState, out: &mut Text) {
     out.metric("ceph_daemon_health_metrics", Kind::Gauge, "Health metrics for Ceph daemons");
-    for (id, daemon) in &all {
-        if let Some(slow) = report(*id).and_then(|r| r.counters.get("slow_ops")) {
+    for (id, daemon) in all {
+        if let Some(slow) = state.pg_map.osds.get(id).and_then(|r| r.counters.get("slow_ops")) {
             let labels = [("type", "SLOW_OPS"), ("ceph_daemon", &**daemon)];
             out.value("ceph_daemon_health_metrics", &labels, *slow as f64);
         }

@@ -208,73 +208,69 @@ impl Tenants {
 
     /// Writes everything. `promised` are those with specifications.
     pub fn write(&self, promised: &[Shown], out: &mut Text) {
-        let both = || {
-            self.classes.iter().flat_map(|(osd, classes)| {
-                classes.iter().map(move |(c, work)| (format!("osd.{}", osd.0), c, work))
-            })
-        };
-        let classes = || both().map(|(osd, c, _)| (osd, c));
-        out.metric(
-            "siphon_qos_class_waiting",
-            Kind::Gauge,
-            "Operations that wait in the scheduler",
-        );
-        for (osd, c) in classes() {
-            out.value(
-                "siphon_qos_class_waiting",
-                &[("ceph_daemon", &osd), ("class", &c.name)],
-                c.waiting as f64,
-            );
+        self.write_class_work(out);
+        self.write_class_settings(out);
+        self.write_class_waits(out);
+        self.write_tenant_counters(out);
+        self.write_tenant_waits(out);
+        self.write_promised(promised, out);
+    }
+
+    /// Classes with their OSDs.
+    fn of_osds(&self) -> impl Iterator<Item = (String, &ClassSeen, &ClassWork)> {
+        self.classes.iter().flat_map(|(osd, classes)| {
+            classes.iter().map(move |(c, work)| (format!("osd.{}", osd.0), c, work))
+        })
+    }
+
+    fn write_class_work(&self, out: &mut Text) {
+        let name = "siphon_qos_class_waiting";
+        out.metric(name, Kind::Gauge, "Operations that wait in the scheduler");
+        for (osd, c, _) in self.of_osds() {
+            out.value(name, &[("ceph_daemon", &osd), ("class", &c.name)], c.waiting as f64);
         }
-        out.metric("siphon_qos_class_served_total", Kind::Counter, "Operations that the scheduler let in: for the class's reservation, for a tenant's floor, by weight");
-        for (osd, c) in classes() {
+        let name = "siphon_qos_class_served_total";
+        out.metric(name, Kind::Counter, "Operations that the scheduler let in: for the class's reservation, for a tenant's floor, by weight");
+        for (osd, c, _) in self.of_osds() {
             let by_weight = c.served.saturating_sub(c.by_reservation + c.by_floor);
             for (phase, n) in
                 [("reservation", c.by_reservation), ("floor", c.by_floor), ("weight", by_weight)]
             {
-                out.value(
-                    "siphon_qos_class_served_total",
-                    &[("ceph_daemon", &osd), ("class", &c.name), ("phase", phase)],
-                    n as f64,
-                );
+                let labels = [("ceph_daemon", &*osd), ("class", c.name.as_str()), ("phase", phase)];
+                out.value(name, &labels, n as f64);
             }
         }
-        out.metric("siphon_qos_class_served_bytes_total", Kind::Counter, "Their bytes");
-        for (osd, c) in classes() {
-            out.value(
-                "siphon_qos_class_served_bytes_total",
-                &[("ceph_daemon", &osd), ("class", &c.name)],
-                c.served_bytes as f64,
-            );
+        let name = "siphon_qos_class_served_bytes_total";
+        out.metric(name, Kind::Counter, "Their bytes");
+        for (osd, c, _) in self.of_osds() {
+            out.value(name, &[("ceph_daemon", &osd), ("class", &c.name)], c.served_bytes as f64);
         }
-        type Of = fn(&ClassWork) -> f64;
-        let more: [(&str, Kind, &str, Of); 5] = [
-            ("offered_total", Kind::Counter, "Operations that came", |w| w.offered as f64),
-            ("offered_bytes_total", Kind::Counter, "Their bytes", |w| w.offered_bytes as f64),
+        let more: [(&str, &str, OfClass); 5] = [
+            ("offered_total", "Operations that came", |w| w.offered as f64),
+            ("offered_bytes_total", "Their bytes", |w| w.offered_bytes as f64),
             (
                 "throttled_total",
-                Kind::Counter,
                 "Operations held back in front of the scheduler: by limits of images, ceilings of tenants, or clients",
                 |w| w.throttled as f64,
             ),
-            ("throttled_seconds_total", Kind::Counter, "How long they were together", |w| {
+            ("throttled_seconds_total", "How long they were together", |w| {
                 w.throttled_time as f64 / 1e9
             }),
-            (
-                "at_ceiling_seconds_total",
-                Kind::Counter,
-                "How long the class waited at its own ceiling",
-                |w| w.at_ceiling as f64 / 1e9,
-            ),
+            ("at_ceiling_seconds_total", "How long the class waited at its own ceiling", |w| {
+                w.at_ceiling as f64 / 1e9
+            }),
         ];
-        for (name, kind, help, of) in more {
+        for (name, help, of) in more {
             let name = format!("siphon_qos_class_{name}");
-            out.metric(&name, kind, help);
-            for (osd, c, work) in both() {
+            out.metric(&name, Kind::Counter, help);
+            for (osd, c, work) in self.of_osds() {
                 out.value(&name, &[("ceph_daemon", &osd), ("class", &c.name)], of(work));
             }
         }
-        let of_classes: [(&str, &str, Of); 3] = [
+    }
+
+    fn write_class_settings(&self, out: &mut Text) {
+        let settings: [(&str, &str, OfClass); 3] = [
             (
                 "reservation_iops",
                 "What the class is promised at least, in random writes of 4 KiB each second",
@@ -283,105 +279,86 @@ impl Tenants {
             ("limit_iops", "What it gets at most, in the same", |w| w.limit as f64 / 1000.0),
             ("weight", "Its share of the rest", |w| f64::from(w.weight)),
         ];
-        for (name, help, of) in of_classes {
+        for (name, help, of) in settings {
             let name = format!("siphon_qos_class_{name}");
             out.metric(&name, Kind::Gauge, help);
-            for (osd, c, work) in both().filter(|(.., work)| of(work) > 0.0) {
+            for (osd, c, work) in self.of_osds().filter(|(.., work)| of(work) > 0.0) {
                 out.value(&name, &[("ceph_daemon", &osd), ("class", &c.name)], of(work));
             }
         }
-        out.metric(
-            "siphon_qos_class_wait_seconds",
-            Kind::Summary,
-            "How long operations waited in the schedulers; quantiles of about the last minutes",
-        );
-        for (class, w) in &self.waits {
-            for (q, name) in QUANTILES {
-                out.value(
-                    "siphon_qos_class_wait_seconds",
-                    &[("class", class), ("quantile", name)],
-                    w.recent.quantile(q),
-                );
-            }
-            out.value("siphon_qos_class_wait_seconds_sum", &[("class", class)], w.sum as f64 / 1e9);
-            out.value("siphon_qos_class_wait_seconds_count", &[("class", class)], w.count as f64);
-        }
-        let all =
-            || self.shown.iter().map(|(n, c)| (n.as_str(), c)).chain([(OTHERS, &self.others)]);
-        let mut counter = |name: &str, help: &str, of: &dyn Fn(&TenantSeen) -> f64| {
-            out.metric(name, Kind::Counter, help);
-            for (tenant, c) in all() {
-                out.value(name, &[("tenant", tenant)], of(&c.sum));
-            }
-        };
-        counter("siphon_qos_tenant_offered_total", "Operations that came", &|s| s.offered as f64);
-        counter("siphon_qos_tenant_offered_bytes_total", "Bytes of operations that came", &|s| {
-            s.offered_bytes as f64
+    }
+
+    fn write_class_waits(&self, out: &mut Text) {
+        let help =
+            "How long operations waited in the schedulers; quantiles of about the last minutes";
+        let waits = self.waits.iter().map(|(class, w)| Waits {
+            of: class,
+            recent: &w.recent,
+            sum: w.sum,
+            count: w.count,
         });
-        counter(
-            "siphon_qos_tenant_served_bytes_total",
-            "Bytes of operations that were let in",
-            &|s| s.served_bytes as f64,
-        );
-        counter(
-            "siphon_qos_tenant_throttled_total",
-            "Operations that waited for the tenant's ceiling",
-            &|s| s.throttled as f64,
-        );
-        counter(
-            "siphon_qos_tenant_throttled_seconds_total",
-            "How long operations waited for the tenant's ceiling",
-            &|s| s.throttled_time as f64 / 1e9,
-        );
-        out.metric(
-            "siphon_qos_tenant_served_total",
-            Kind::Counter,
-            "Operations that were let in: for the tenant's floor, by weight",
-        );
-        for (tenant, c) in all() {
-            for (phase, n) in
-                [("floor", c.sum.by_floor), ("weight", c.sum.served.saturating_sub(c.sum.by_floor))]
-            {
-                out.value(
-                    "siphon_qos_tenant_served_total",
-                    &[("tenant", tenant), ("phase", phase)],
-                    n as f64,
-                );
+        write_waits("siphon_qos_class_wait_seconds", "class", help, waits, out);
+    }
+
+    /// Tenants that are shown by name, and the others as one.
+    fn tenants(&self) -> impl Iterator<Item = (&str, &Counts)> {
+        self.shown.iter().map(|(n, c)| (n.as_str(), c)).chain([(OTHERS, &self.others)])
+    }
+
+    fn write_tenant_counters(&self, out: &mut Text) {
+        let counters: [(&str, &str, OfTenant); 5] = [
+            ("offered_total", "Operations that came", |s| s.offered as f64),
+            ("offered_bytes_total", "Bytes of operations that came", |s| s.offered_bytes as f64),
+            ("served_bytes_total", "Bytes of operations that were let in", |s| {
+                s.served_bytes as f64
+            }),
+            ("throttled_total", "Operations that waited for the tenant's ceiling", |s| {
+                s.throttled as f64
+            }),
+            (
+                "throttled_seconds_total",
+                "How long operations waited for the tenant's ceiling",
+                |s| s.throttled_time as f64 / 1e9,
+            ),
+        ];
+        for (name, help, of) in counters {
+            let name = format!("siphon_qos_tenant_{name}");
+            out.metric(&name, Kind::Counter, help);
+            for (tenant, c) in self.tenants() {
+                out.value(&name, &[("tenant", tenant)], of(&c.sum));
             }
         }
-        out.metric(
-            "siphon_qos_tenant_wait_seconds",
-            Kind::Summary,
-            "How long operations waited in the scheduler; quantiles of about the last minutes",
-        );
-        for (tenant, c) in all() {
-            for (q, name) in QUANTILES {
-                out.value(
-                    "siphon_qos_tenant_wait_seconds",
-                    &[("tenant", tenant), ("quantile", name)],
-                    c.recent.quantile(q),
-                );
+        let name = "siphon_qos_tenant_served_total";
+        let help = "Operations that were let in: for the tenant's floor, by weight";
+        out.metric(name, Kind::Counter, help);
+        for (tenant, c) in self.tenants() {
+            let by_weight = c.sum.served.saturating_sub(c.sum.by_floor);
+            for (phase, n) in [("floor", c.sum.by_floor), ("weight", by_weight)] {
+                out.value(name, &[("tenant", tenant), ("phase", phase)], n as f64);
             }
-            out.value(
-                "siphon_qos_tenant_wait_seconds_sum",
-                &[("tenant", tenant)],
-                c.sum.waited as f64 / 1e9,
-            );
-            out.value(
-                "siphon_qos_tenant_wait_seconds_count",
-                &[("tenant", tenant)],
-                c.sum.served as f64,
-            );
         }
+    }
+
+    fn write_tenant_waits(&self, out: &mut Text) {
+        let help =
+            "How long operations waited in the scheduler; quantiles of about the last minutes";
+        let waits = self.tenants().map(|(tenant, c)| Waits {
+            of: tenant,
+            recent: &c.recent,
+            sum: c.sum.waited,
+            count: c.sum.served,
+        });
+        write_waits("siphon_qos_tenant_wait_seconds", "tenant", help, waits, out);
+    }
+
+    /// What tenants that are shown are promised.
+    fn write_promised(&self, promised: &[Shown], out: &mut Text) {
         let promised: Vec<&Shown> =
             promised.iter().filter(|p| self.shown.contains_key(&p.name)).collect();
-        out.metric(
-            "siphon_qos_tenant_weight",
-            Kind::Gauge,
-            "The tenant's weight, from its specification",
-        );
+        let name = "siphon_qos_tenant_weight";
+        out.metric(name, Kind::Gauge, "The tenant's weight, from its specification");
         for p in &promised {
-            out.value("siphon_qos_tenant_weight", &[("tenant", &p.name)], f64::from(p.weight));
+            out.value(name, &[("tenant", &p.name)], f64::from(p.weight));
         }
         let mut rates = |name: &str, help: &str, of: &dyn Fn(&Shown) -> [u64; 2]| {
             for (i, unit) in ["iops", "bps"].into_iter().enumerate() {
@@ -402,6 +379,37 @@ impl Tenants {
             "What the tenant gets at most, from all OSDs together, each second",
             &|p| p.ceilings,
         );
+    }
+}
+
+/// How a metric follows from what OSDs tell.
+type OfClass = fn(&ClassWork) -> f64;
+type OfTenant = fn(&TenantSeen) -> f64;
+
+/// How long operations of a class or tenant waited.
+struct Waits<'a> {
+    of: &'a str,
+    recent: &'a Recent,
+    /// In nanoseconds.
+    sum: u64,
+    count: u64,
+}
+
+fn write_waits<'a>(
+    name: &str,
+    label: &str,
+    help: &str,
+    waits: impl Iterator<Item = Waits<'a>>,
+    out: &mut Text,
+) {
+    out.metric(name, Kind::Summary, help);
+    for w in waits {
+        for (q, quantile) in QUANTILES {
+            let labels = [(label, w.of), ("quantile", quantile)];
+            out.value(name, &labels, w.recent.quantile(q));
+        }
+        out.value(&format!("{name}_sum"), &[(label, w.of)], w.sum as f64 / 1e9);
+        out.value(&format!("{name}_count"), &[(label, w.of)], w.count as f64);
     }
 }
 
