@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use denc::Decode;
-use pg::{Action, Backfill, Event, PeerMsg, Peers, Persist, PersistToken, Pg, Side, Source, Turn};
+use pg::{
+    Action, Backfill, Event, Payload, PeerMsg, Peers, Persist, PersistToken, Pg, Side, Source,
+    SplitOff, Turn,
+};
 use types::{Eversion, LogPriority, ObjectId, ObjectInfo, PgShard, SpgId};
 
 use super::effect::Rebuild;
@@ -262,69 +265,9 @@ impl Osd {
             let kept = persist.keep_undo.iter();
             ops.extend(kept.map(|(v, oid)| StoreOp::Keep(pgid, *v, oid.clone())));
         }
-        let mut early_ack = false;
-        match persist.source {
-            Source::None => {}
-            Source::Attrs(oid, attrs) => {
-                *self.marks.entry("reverted").or_default() += 1;
-                let (_, info) = attrs.first().expect("an object has its info");
-                let version = ObjectInfo::from_bytes(info).expect("own bytes").version;
-                ops.push(StoreOp::Version(pgid, oid, version));
-            }
-            Source::Proposal(token) => {
-                let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
-                let changes = hosted.txns.remove(&token).expect("it was proposed");
-                ops.extend(
-                    changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)),
-                );
-            }
-            Source::RepOp(_)
-                if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {
-            }
-            Source::RepOp(payload) => {
-                early_ack = self.bug == Bug::AckBeforeCommit;
-                let changes = decode_payload(payload);
-                self.tokens += 1;
-                let twice = self.bug == Bug::DeltaTwice && mix(self.tokens).is_multiple_of(4);
-                for (oid, change) in changes {
-                    if let Change::Shard(change) = &change
-                        && twice
-                        && !change.remove
-                    {
-                        // As if the message had come again, and nothing known it.
-                        let mut again = change.clone();
-                        again.before = again.version;
-                        ops.push(StoreOp::Shard(pgid, oid.clone(), change.clone()));
-                        ops.push(StoreOp::Shard(pgid, oid, again));
-                        continue;
-                    }
-                    let change = match self.missed(pgid, &oid, change) {
-                        Some(change) => change,
-                        None => continue,
-                    };
-                    ops.extend(change.into_store(pgid, oid));
-                }
-            }
-            Source::Push(mut chunk) => {
-                if chunk.last && !chunk.oid.is_head() {
-                    let filled = self.pgs[&pgid].pg.info().is_incomplete();
-                    *self
-                        .marks
-                        .entry(if filled { "clone backfilled" } else { "clone recovered" })
-                        .or_default() += 1;
-                    if self.bug == Bug::PushForgetsSnaps {
-                        chunk.snaps.clear();
-                    }
-                }
-                *self
-                    .marks
-                    .entry(if chunk.last { "pushed" } else { "pushed part" })
-                    .or_default() += 1;
-                if self.bug != Bug::PushLastOnly || chunk.last {
-                    ops.push(StoreOp::Push(pgid, chunk));
-                }
-            }
-        }
+        let early_ack =
+            self.bug == Bug::AckBeforeCommit && matches!(persist.source, Source::RepOp(_));
+        self.change_objects(pgid, persist.source, &mut ops);
         if !persist.remove_objects.is_empty() {
             *self.marks.entry("merge removed objects").or_default() += 1;
             if self.bug != Bug::KeepDivergent {
@@ -354,17 +297,8 @@ impl Osd {
             ops.push(StoreOp::Join(pgid, here));
             ops.extend(join.rows.set.into_iter().map(|(k, v)| StoreOp::Set(pgid, k, v)));
         }
-        let mut split = Vec::new();
-        for child in persist.split {
-            let id = SpgId { pgid: child.pgid, ..pgid };
-            split.push(StoreOp::Split(pgid, id, child.pgid.split_bits(child.pg_num)));
-            let rows = child
-                .rows
-                .set
-                .into_iter()
-                .filter(|(k, _)| self.bug != Bug::SplitForgetsMissing || k[0] != b'm');
-            split.extend(rows.map(|(k, v)| StoreOp::Set(id, k, v)));
-        }
+        let mut split: Vec<StoreOp> =
+            persist.split.into_iter().flat_map(|child| self.split_off(pgid, child)).collect();
         let later =
             if self.bug == Bug::SplitInSteps { std::mem::take(&mut split) } else { Vec::new() };
         ops.splice(0..0, split);
@@ -376,6 +310,84 @@ impl Osd {
         if early_ack {
             self.early_commit(pgid, persist.token);
         }
+    }
+
+    /// What is done to objects.
+    fn change_objects(&mut self, pgid: SpgId, source: Source, ops: &mut Vec<StoreOp>) {
+        match source {
+            Source::None => {}
+            Source::Attrs(oid, attrs) => {
+                *self.marks.entry("reverted").or_default() += 1;
+                let (_, info) = attrs.first().expect("an object has its info");
+                let version = ObjectInfo::from_bytes(info).expect("own bytes").version;
+                ops.push(StoreOp::Version(pgid, oid, version));
+            }
+            Source::Proposal(token) => {
+                let hosted = self.pgs.get_mut(&pgid).expect("it just asked");
+                let changes = hosted.txns.remove(&token).expect("it was proposed");
+                ops.extend(
+                    changes.into_iter().flat_map(|(oid, change)| change.into_store(pgid, oid)),
+                );
+            }
+            Source::RepOp(_)
+                if self.bug == Bug::FollowerSleeps && self.pgs[&pgid].pg.info().is_incomplete() => {
+            }
+            Source::RepOp(payload) => self.follow(pgid, payload, ops),
+            Source::Push(mut chunk) => {
+                if chunk.last && !chunk.oid.is_head() {
+                    let filled = self.pgs[&pgid].pg.info().is_incomplete();
+                    *self
+                        .marks
+                        .entry(if filled { "clone backfilled" } else { "clone recovered" })
+                        .or_default() += 1;
+                    if self.bug == Bug::PushForgetsSnaps {
+                        chunk.snaps.clear();
+                    }
+                }
+                *self
+                    .marks
+                    .entry(if chunk.last { "pushed" } else { "pushed part" })
+                    .or_default() += 1;
+                if self.bug != Bug::PushLastOnly || chunk.last {
+                    ops.push(StoreOp::Push(pgid, chunk));
+                }
+            }
+        }
+    }
+
+    /// What the primary proposed.
+    fn follow(&mut self, pgid: SpgId, payload: Payload, ops: &mut Vec<StoreOp>) {
+        let changes = decode_payload(payload);
+        self.tokens += 1;
+        let twice = self.bug == Bug::DeltaTwice && mix(self.tokens).is_multiple_of(4);
+        for (oid, change) in changes {
+            if let Change::Shard(change) = &change
+                && twice
+                && !change.remove
+            {
+                // As if the message had come again, and nothing known it.
+                let mut again = change.clone();
+                again.before = again.version;
+                ops.push(StoreOp::Shard(pgid, oid.clone(), change.clone()));
+                ops.push(StoreOp::Shard(pgid, oid, again));
+                continue;
+            }
+            let change = match self.missed(pgid, &oid, change) {
+                Some(change) => change,
+                None => continue,
+            };
+            ops.extend(change.into_store(pgid, oid));
+        }
+    }
+
+    /// A group that comes out of another, with its rows.
+    fn split_off(&self, pgid: SpgId, child: SplitOff) -> Vec<StoreOp> {
+        let id = SpgId { pgid: child.pgid, ..pgid };
+        let mut ops = vec![StoreOp::Split(pgid, id, child.pgid.split_bits(child.pg_num))];
+        let kept = |k: &[u8]| self.bug != Bug::SplitForgetsMissing || k[0] != b'm';
+        let rows = child.rows.set.into_iter().filter(|(k, _)| kept(k));
+        ops.extend(rows.map(|(k, v)| StoreOp::Set(id, k, v)));
+        ops
     }
 
     fn early_commit(&mut self, pgid: SpgId, token: PersistToken) {

@@ -8,126 +8,83 @@ use super::{Ev, MS, POOL, Time, World, mon_end};
 use crate::bug::Bug;
 use crate::monitor::MonMsg;
 use crate::osd::Clock;
+use crate::scenario::Scenario;
+
+/// Kinds of trouble.
+#[derive(Clone, Copy)]
+enum Trouble {
+    Crash,
+    PowerCut,
+    Reweight,
+    LoseDisk,
+    NoBackfill,
+    PgNum,
+    CutOff,
+    Pause,
+    Churn,
+    BadBlock,
+    SlowDisk,
+    NoRecover,
+    Full,
+    FlippedBit,
+    UnseenBit,
+    AddOsd,
+    RemoveOsd,
+    Resize,
+    Partition,
+    Reset,
+    MonitorsAway,
+    TrimMaps,
+    MonitorFault,
+}
+
+impl Scenario {
+    /// How often each kind comes, of a thousand times.
+    fn troubles(&self) -> [(Trouble, u64); 23] {
+        use Trouble::*;
+        [
+            (Crash, self.crash_one),
+            (PowerCut, self.power_cut),
+            (Reweight, self.reweight),
+            (LoseDisk, self.lose_disk),
+            (NoBackfill, self.nobackfill),
+            (PgNum, self.pg_num_change),
+            (CutOff, self.cut_off),
+            (Pause, self.pause),
+            (Churn, self.churn),
+            (BadBlock, self.bad_block),
+            (SlowDisk, self.slow_disk),
+            (NoRecover, self.norecover),
+            (Full, self.full),
+            (FlippedBit, self.flipped_bit),
+            (UnseenBit, self.unseen_bit),
+            (AddOsd, self.add_osd),
+            (RemoveOsd, self.remove_osd),
+            (Resize, self.resize),
+            (Partition, self.partition),
+            (Reset, self.reset),
+            (MonitorsAway, self.monitors_away),
+            (TrimMaps, self.trim_maps),
+            (MonitorFault, self.monitor_fault),
+        ]
+    }
+}
 
 impl World {
     pub(super) fn fault(&mut self) {
         if self.calm {
             return;
         }
-        let s = &self.scenario;
-        let (one, all, weight, n) = (s.crash_one, s.power_cut, s.reweight, self.osds.len() as u64);
-        let s_two = s.lose_two;
-        let (disk, flag, split) = (s.lose_disk, s.nobackfill, s.pg_num_change);
-        let mut other = [
-            s.cut_off,
-            s.pause,
-            s.churn,
-            s.bad_block,
-            s.slow_disk,
-            s.norecover,
-            s.full,
-            s.flipped_bit,
-            s.unseen_bit,
-            s.add_osd,
-            s.remove_osd,
-            s.resize,
-            s.partition,
-            s.reset,
-            s.monitors_away,
-            s.trim_maps,
-            s.monitor_fault,
-        ];
-        let sum = one + all + weight + disk + flag + split;
-        let total: u64 = other.iter().sum();
-        let dice = self.rng.range(0, 1_000.max(sum + total));
-        let mut end = sum;
-        for o in &mut other {
-            end += *o;
-            *o = end;
-        }
-        if dice < one {
-            let osd = OsdId(self.rng.range(0, n) as i32);
-            self.crash(osd);
-        } else if dice < one + all {
-            for osd in 0..n {
-                self.crash(OsdId(osd as i32));
-            }
-        } else if dice < one + all + weight {
-            let osd = OsdId(self.rng.range(0, n) as i32);
-            let is_in = self.monitor.map().osd(osd).is_some_and(|o| o.is_in);
-            if !is_in || self.may_go_out() {
-                self.after(0, Ev::Mon(MonMsg::SetIn(osd, !is_in)));
-            }
-        } else if dice < one + all + weight + disk {
-            // Of anything that was acknowledged there must be another copy.
-            if self.all_clean() {
-                let osd = OsdId(self.rng.range(0, n) as i32);
-                self.lose(osd);
-                let copies =
-                    self.monitor.map().pools.get(&POOL).map_or(0, |p| match p.kind.layout() {
-                        Some(layout) => 1 + layout.m() as u32,
-                        None => p.size,
-                    });
-                if copies > 2 && self.rng.permille(s_two) {
-                    let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
-                    self.lose(OsdId(other as i32));
-                    self.mark("two disks replaced");
-                }
-            }
-        } else if dice < one + all + weight + disk + flag {
-            let on = !self.monitor.map().nobackfill;
-            self.after(0, Ev::Mon(MonMsg::NoBackfill(on)));
-        } else if dice < one + all + weight + disk + flag + split {
-            let map = self.monitor.map();
-            let msg = match map.pools.get(&POOL) {
-                Some(_) if map.pgp_num.contains_key(&POOL) && dice.is_multiple_of(2) => {
-                    Some(MonMsg::PgpNum(POOL))
-                }
-                Some(pool) if pool.pg_num > 1 && dice.is_multiple_of(3) => {
-                    Some(MonMsg::PgNum(POOL, pool.pg_num - 1))
-                }
-                Some(pool) if pool.pg_num < 12 => {
-                    Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32))
-                }
-                _ => None,
-            };
-            if let Some(msg) = msg {
-                self.after(0, Ev::Mon(msg));
-            }
-        } else if let Some(kind) = other.iter().position(|end| dice < *end) {
-            let osd = OsdId(self.rng.range(0, n) as i32);
-            match kind {
-                0 => self.cut_off(osd),
-                1 => self.pause(osd),
-                2 => self.churn(),
-                3 => self.spoil(osd, Damage::Block),
-                4 => {
-                    let until = self.now + self.rng.range(500 * MS, 5_000 * MS);
-                    self.slow.insert(osd, until);
-                    self.mark("disk is slow");
-                }
-                5 => {
-                    let on = !self.monitor.map().norecover;
-                    self.after(0, Ev::Mon(MonMsg::NoRecover(on)));
-                }
-                7 => self.spoil(osd, Damage::Bit),
-                8 => self.spoil(osd, Damage::Unseen),
-                9 => self.add_osd(),
-                10 => self.remove_osd(osd),
-                11 => self.resize(),
-                12 => self.partition(),
-                13 => self.resets(),
-                14 => self.monitors_away(),
-                15 => drop(self.trim_maps()),
-                16 => self.monitor_fault(),
-                _ => {
-                    let until = self.rng.range(100 * MS, 2_000 * MS);
-                    self.osds[osd.0 as usize].full = true;
-                    self.after(0, Ev::Mon(MonMsg::Full(osd, true)));
-                    self.after(until, Ev::Room(osd));
-                    self.mark("store is full");
-                }
-            }
+        let troubles = self.scenario.troubles();
+        let total: u64 = troubles.iter().map(|(_, often)| often).sum();
+        let dice = self.rng.range(0, 1_000.max(total));
+        let mut end = 0;
+        let hit = troubles.into_iter().find(|(_, often)| {
+            end += often;
+            dice < end
+        });
+        if let Some((trouble, _)) = hit {
+            self.happen(trouble, dice);
         }
         let next = if self.rng.permille(self.scenario.hasty) {
             self.rng.range(10 * MS, 300 * MS)
@@ -135,6 +92,105 @@ impl World {
             self.rng.range(300 * MS, 3_000 * MS)
         };
         self.after(next, Ev::Fault);
+    }
+
+    fn any_osd(&mut self) -> OsdId {
+        OsdId(self.rng.range(0, self.osds.len() as u64) as i32)
+    }
+
+    fn happen(&mut self, trouble: Trouble, dice: u64) {
+        let osd = match trouble {
+            Trouble::PowerCut | Trouble::LoseDisk | Trouble::NoBackfill | Trouble::PgNum => {
+                OsdId(0)
+            }
+            _ => self.any_osd(),
+        };
+        match trouble {
+            Trouble::Crash => self.crash(osd),
+            Trouble::PowerCut => {
+                for osd in 0..self.osds.len() {
+                    self.crash(OsdId(osd as i32));
+                }
+            }
+            Trouble::Reweight => {
+                let is_in = self.monitor.map().osd(osd).is_some_and(|o| o.is_in);
+                if !is_in || self.may_go_out() {
+                    self.after(0, Ev::Mon(MonMsg::SetIn(osd, !is_in)));
+                }
+            }
+            // Of anything that was acknowledged there must be another copy.
+            Trouble::LoseDisk if self.all_clean() => self.lose_disks(),
+            Trouble::LoseDisk => {}
+            Trouble::NoBackfill => {
+                let on = !self.monitor.map().nobackfill;
+                self.after(0, Ev::Mon(MonMsg::NoBackfill(on)));
+            }
+            Trouble::PgNum => self.change_pg_num(dice),
+            Trouble::CutOff => self.cut_off(osd),
+            Trouble::Pause => self.pause(osd),
+            Trouble::Churn => self.churn(),
+            Trouble::BadBlock => self.spoil(osd, Damage::Block),
+            Trouble::SlowDisk => {
+                let until = self.now + self.rng.range(500 * MS, 5_000 * MS);
+                self.slow.insert(osd, until);
+                self.mark("disk is slow");
+            }
+            Trouble::NoRecover => {
+                let on = !self.monitor.map().norecover;
+                self.after(0, Ev::Mon(MonMsg::NoRecover(on)));
+            }
+            Trouble::Full => {
+                let until = self.rng.range(100 * MS, 2_000 * MS);
+                self.osds[osd.0 as usize].full = true;
+                self.after(0, Ev::Mon(MonMsg::Full(osd, true)));
+                self.after(until, Ev::Room(osd));
+                self.mark("store is full");
+            }
+            Trouble::FlippedBit => self.spoil(osd, Damage::Bit),
+            Trouble::UnseenBit => self.spoil(osd, Damage::Unseen),
+            Trouble::AddOsd => self.add_osd(),
+            Trouble::RemoveOsd => self.remove_osd(osd),
+            Trouble::Resize => self.resize(),
+            Trouble::Partition => self.partition(),
+            Trouble::Reset => self.resets(),
+            Trouble::MonitorsAway => self.monitors_away(),
+            Trouble::TrimMaps => drop(self.trim_maps()),
+            Trouble::MonitorFault => self.monitor_fault(),
+        }
+    }
+
+    /// One OSD or two get new disks.
+    fn lose_disks(&mut self) {
+        let (osd, n) = (self.any_osd(), self.osds.len() as u64);
+        self.lose(osd);
+        let copies = self.monitor.map().pools.get(&POOL).map_or(0, |p| match p.kind.layout() {
+            Some(layout) => 1 + layout.m() as u32,
+            None => p.size,
+        });
+        if copies > 2 && self.rng.permille(self.scenario.lose_two) {
+            let other = (osd.0 as u64 + self.rng.range(1, n)) % n;
+            self.lose(OsdId(other as i32));
+            self.mark("two disks replaced");
+        }
+    }
+
+    fn change_pg_num(&mut self, dice: u64) {
+        let map = self.monitor.map();
+        let msg = match map.pools.get(&POOL) {
+            Some(_) if map.pgp_num.contains_key(&POOL) && dice.is_multiple_of(2) => {
+                Some(MonMsg::PgpNum(POOL))
+            }
+            Some(pool) if pool.pg_num > 1 && dice.is_multiple_of(3) => {
+                Some(MonMsg::PgNum(POOL, pool.pg_num - 1))
+            }
+            Some(pool) if pool.pg_num < 12 => {
+                Some(MonMsg::PgNum(POOL, pool.pg_num + 1 + (dice % 4) as u32))
+            }
+            _ => None,
+        };
+        if let Some(msg) = msg {
+            self.after(0, Ev::Mon(msg));
+        }
     }
 
     pub(super) fn start(&mut self, osd: OsdId) {

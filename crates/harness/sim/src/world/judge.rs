@@ -11,6 +11,7 @@ use super::{Ev, POOL, SECOND, World};
 use crate::content::{object_id, value_of};
 use crate::disk::Coll;
 use crate::history::{Did, Done};
+use crate::map::MapModel;
 use crate::monitor::MonMsg;
 use crate::snaps::{At, locate};
 
@@ -118,69 +119,7 @@ impl World {
             osd.disk.crash(all);
         }
         for pgid in self.pgids() {
-            let pg::Mapping { up, acting, .. } = map.mapping(pgid);
-            if acting.len() != self.scenario.size as usize || up.iter().any(|o| !acting.contains(o))
-            {
-                return Err(format!("{pgid}: up {up:?}, acting {acting:?}"));
-            }
-            if let Some(coded) = self.scenario.erasure {
-                self.judge_shards(pgid, &acting, &coded.rules)?;
-            }
-            let state = |c: &PgShard| self.osds[c.osd.0 as usize].disk.state();
-            let coll = |c: &PgShard| state(c).colls.get(&SpgId { pgid, shard: c.shard }).cloned();
-            let first =
-                coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
-            for osd in acting[1..].iter().filter(|_| self.scenario.erasure.is_none()) {
-                let other = coll(osd).ok_or(format!("{pgid}: no collection on osd.{osd}"))?;
-                if first.objects != other.objects {
-                    return Err(format!(
-                        "{pgid}: replicas differ\nosd.{}: {:#?}\nosd.{osd}: {:#?}",
-                        acting[0], first.objects, other.objects
-                    ));
-                }
-                let log = |c: &crate::disk::Coll| {
-                    c.rows
-                        .iter()
-                        .filter(|(k, _)| k[0] == b'l')
-                        .map(|(k, v)| (k.clone(), v.clone()))
-                        .collect::<Vec<_>>()
-                };
-                // Trimming is not in step; what both have must be the same.
-                let (a, b) = (log(&first), log(&other));
-                if !a.ends_with(&b) && !b.ends_with(&a) || (!self.scenario.short_logs && a != b) {
-                    return Err(format!(
-                        "{pgid}: logs differ between osd.{} and osd.{osd}",
-                        acting[0]
-                    ));
-                }
-            }
-            for osd in &self.osds {
-                let here = osd.disk.state().colls.keys().filter(|c| c.pgid == pgid);
-                let left = |c: &SpgId| !acting.contains(&PgShard { osd: osd.id, shard: c.shard });
-                if here.into_iter().any(left) {
-                    return Err(format!("{pgid}: osd.{} still has a copy", osd.id));
-                }
-            }
-            let loaded = pg::rows::load(SpgId { pgid, shard: acting[0].shard }, first.rows.clone())
-                .map_err(|e| e.to_string())?;
-            let counted = loaded.info.stats_invalid
-                || loaded.info.stats.num_objects == first.objects.len() as i64;
-            let live = map.snaps.get(&pgid.pool).map(|s| s.live.clone()).unwrap_or_default();
-            for osd in acting.iter() {
-                clones(&state(osd).colls[&SpgId { pgid, shard: osd.shard }], &live)
-                    .map_err(|wrong| format!("{pgid} on osd.{osd}: {wrong}"))?;
-            }
-            let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
-            if let Some(oid) = first.objects.keys().find(|o| !pgid.contains_hash(bits, o.hash)) {
-                return Err(format!("{pgid} has {oid}, which belongs elsewhere"));
-            }
-            if !loaded.missing.is_empty() || !counted {
-                return Err(format!(
-                    "{pgid}: {} objects, {:?}",
-                    first.objects.len(),
-                    loaded.info.stats
-                ));
-            }
+            self.judge_group(pgid, &map)?;
         }
         for osd in &self.osds {
             if let Some(pg) = osd.disk.state().colls.keys().find(|pg| {
@@ -192,7 +131,82 @@ impl World {
                 ));
             }
         }
-        // One last read of everything, straight from the primary's disk.
+        self.read_everything(&map)?;
+        self.history.check()
+    }
+
+    /// The copies of a group are where they should be, alike, and what their rows say.
+    fn judge_group(&self, pgid: PgId, map: &MapModel) -> Result<(), String> {
+        let pg::Mapping { up, acting, .. } = map.mapping(pgid);
+        if acting.len() != self.scenario.size as usize || up.iter().any(|o| !acting.contains(o)) {
+            return Err(format!("{pgid}: up {up:?}, acting {acting:?}"));
+        }
+        if let Some(coded) = self.scenario.erasure {
+            self.judge_shards(pgid, &acting, &coded.rules)?;
+        }
+        let state = |c: &PgShard| self.osds[c.osd.0 as usize].disk.state();
+        let coll = |c: &PgShard| state(c).colls.get(&SpgId { pgid, shard: c.shard }).cloned();
+        let first =
+            coll(&acting[0]).ok_or(format!("{pgid}: no collection on osd.{}", acting[0]))?;
+        if self.scenario.erasure.is_none() {
+            for osd in &acting[1..] {
+                let other = coll(osd).ok_or(format!("{pgid}: no collection on osd.{osd}"))?;
+                self.compare_replicas(&first, &other)
+                    .map_err(|wrong| format!("{pgid}: osd.{} and osd.{osd}: {wrong}", acting[0]))?;
+            }
+        }
+        for osd in &self.osds {
+            let here = osd.disk.state().colls.keys().filter(|c| c.pgid == pgid);
+            let left = |c: &SpgId| !acting.contains(&PgShard { osd: osd.id, shard: c.shard });
+            if here.into_iter().any(left) {
+                return Err(format!("{pgid}: osd.{} still has a copy", osd.id));
+            }
+        }
+        let loaded = pg::rows::load(SpgId { pgid, shard: acting[0].shard }, first.rows.clone())
+            .map_err(|e| e.to_string())?;
+        let counted = loaded.info.stats_invalid
+            || loaded.info.stats.num_objects == first.objects.len() as i64;
+        let live = map.snaps.get(&pgid.pool).map(|s| s.live.clone()).unwrap_or_default();
+        for osd in acting.iter() {
+            clones(&state(osd).colls[&SpgId { pgid, shard: osd.shard }], &live)
+                .map_err(|wrong| format!("{pgid} on osd.{osd}: {wrong}"))?;
+        }
+        let bits = pgid.split_bits(map.pools[&pgid.pool].pg_num);
+        if let Some(oid) = first.objects.keys().find(|o| !pgid.contains_hash(bits, o.hash)) {
+            return Err(format!("{pgid} has {oid}, which belongs elsewhere"));
+        }
+        if !loaded.missing.is_empty() || !counted {
+            return Err(format!(
+                "{pgid}: {} objects, {:?}",
+                first.objects.len(),
+                loaded.info.stats
+            ));
+        }
+        Ok(())
+    }
+
+    /// Two replicas hold the same.
+    fn compare_replicas(&self, a: &Coll, b: &Coll) -> Result<(), String> {
+        if a.objects != b.objects {
+            return Err(format!("replicas differ\n{:#?}\n{:#?}", a.objects, b.objects));
+        }
+        let log = |c: &Coll| {
+            c.rows
+                .iter()
+                .filter(|(k, _)| k[0] == b'l')
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect::<Vec<_>>()
+        };
+        // Trimming is not in step; what both have must be the same.
+        let (a, b) = (log(a), log(b));
+        if !a.ends_with(&b) && !b.ends_with(&a) || (!self.scenario.short_logs && a != b) {
+            return Err("logs differ".into());
+        }
+        Ok(())
+    }
+
+    /// One last read of everything, straight from the primary's disk.
+    fn read_everything(&mut self, map: &MapModel) -> Result<(), String> {
         let cells = self.scenario.cells();
         for object in 0..self.scenario.objects {
             let pgid = self.pgid_of(object, map.epoch);
@@ -235,7 +249,7 @@ impl World {
                 )));
             }
         }
-        self.history.check()
+        Ok(())
     }
 }
 
