@@ -11,6 +11,7 @@ mod describe;
 mod reply;
 mod signature;
 mod xml;
+mod xml_names;
 
 pub use args::{Args, ArgsError};
 pub use describe::{describe_all, descriptions, markdown};

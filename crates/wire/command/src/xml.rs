@@ -1,10 +1,11 @@
 //! Answers as XML, for clients that ask for `xml` or `xml-pretty` (Ceph: `XMLFormatter`,
 //! `common/Formatter.cc`). Handlers write JSON; the text is turned at the end.
 //!
-//! A section's name is that of its member; the elements of an array are named after the array
-//! (`pools` has `pool`s). JSON does not know the names that Ceph gives to outermost sections: the
-//! outermost element is the command's words, joined by `_`.
+//! A section's name is that of its member. The elements of an array are named after the array
+//! (`pools` has `pool`s), and the outermost element after the command's words, joined by `_`, where
+//! Ceph's names are not known ([`crate::xml_names`]).
 
+use crate::xml_names::Names;
 use crate::{Args, Refusal, Reply};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -17,8 +18,8 @@ pub enum Shape {
     AsIs,
     /// Turned from JSON into XML.
     Xml {
-        /// The outermost element.
-        root: String,
+        /// The command.
+        command: String,
         /// Indented.
         pretty: bool,
     },
@@ -31,7 +32,8 @@ impl Shape {
         match args.str("format") {
             None | Some("" | "plain" | "json" | "json-compact" | "json-pretty") => Ok(Shape::AsIs),
             Some(f @ ("xml" | "xml-pretty")) => {
-                Ok(Shape::Xml { root: name(args.prefix()), pretty: f == "xml-pretty" })
+                let command = args.prefix().trim().to_owned();
+                Ok(Shape::Xml { command, pretty: f == "xml-pretty" })
             }
             Some(other) => Err(Refusal::invalid(format!(
                 "format '{other}' is not known: expected plain, json, json-pretty, xml or xml-pretty"
@@ -41,15 +43,17 @@ impl Shape {
 
     /// The answer in this shape. Text that is no JSON stays what it is.
     pub fn apply(&self, reply: Reply) -> Reply {
-        let Shape::Xml { root, pretty } = self else { return reply };
+        let Shape::Xml { command, pretty } = self else { return reply };
         match serde_json::from_slice::<Value>(&reply.data) {
             Ok(value) => {
-                let mut out = String::new();
-                element(&mut out, root, &value, pretty.then_some(0));
+                let names = Names::of(command);
+                let root = names.root.map_or_else(|| name(command), str::to_owned);
+                let mut out = Writer { text: String::new(), names };
+                out.element(&root, "", &value, pretty.then_some(0));
                 if *pretty {
-                    out.push('\n');
+                    out.text.push('\n');
                 }
-                Reply { status: reply.status, data: out.into() }
+                Reply { status: reply.status, data: out.text.into() }
             }
             Err(_) => reply,
         }
@@ -69,14 +73,6 @@ fn name(text: &str) -> String {
     out
 }
 
-/// What an element of an array is called.
-fn singular(of: &str) -> &str {
-    match of.strip_suffix('s') {
-        Some(one) if !one.is_empty() && !one.ends_with('s') => one,
-        _ => "item",
-    }
-}
-
 fn text(out: &mut String, of: &str) {
     for c in of.chars() {
         match c {
@@ -93,39 +89,50 @@ fn text(out: &mut String, of: &str) {
     }
 }
 
-fn element(out: &mut String, tag: &str, value: &Value, depth: Option<usize>) {
-    let line = |out: &mut String, depth: Option<usize>| {
-        if let Some(depth) = depth.filter(|_| !out.is_empty()) {
-            out.push('\n');
-            out.push_str(&"\t".repeat(depth));
+struct Writer {
+    text: String,
+    names: Names,
+}
+
+impl Writer {
+    /// Writes an element of a section.
+    fn element(&mut self, tag: &str, section: &str, value: &Value, depth: Option<usize>) {
+        self.line(depth);
+        let _ = write!(self.text, "<{tag}>");
+        let deeper = depth.map(|d| d + 1);
+        let nested = match value {
+            Value::Object(all) => {
+                all.iter().for_each(|(key, v)| self.element(&name(key), tag, v, deeper));
+                !all.is_empty()
+            }
+            Value::Array(all) => {
+                let one = self.names.element(tag, section);
+                all.iter().for_each(|v| self.element(one, tag, v, deeper));
+                !all.is_empty()
+            }
+            Value::Null => false,
+            Value::String(s) => {
+                text(&mut self.text, s);
+                false
+            }
+            other => {
+                let _ = write!(self.text, "{other}");
+                false
+            }
+        };
+        if nested {
+            self.line(depth);
         }
-    };
-    line(out, depth);
-    let _ = write!(out, "<{tag}>");
-    let deeper = depth.map(|d| d + 1);
-    let nested = match value {
-        Value::Object(all) => {
-            all.iter().for_each(|(key, v)| element(out, &name(key), v, deeper));
-            !all.is_empty()
-        }
-        Value::Array(all) => {
-            all.iter().for_each(|v| element(out, singular(tag), v, deeper));
-            !all.is_empty()
-        }
-        Value::Null => false,
-        Value::String(s) => {
-            text(out, s);
-            false
-        }
-        other => {
-            let _ = write!(out, "{other}");
-            false
-        }
-    };
-    if nested {
-        line(out, depth);
+        let _ = write!(self.text, "</{tag}>");
     }
-    let _ = write!(out, "</{tag}>");
+
+    /// Begins a line, if there are lines.
+    fn line(&mut self, depth: Option<usize>) {
+        if let Some(depth) = depth.filter(|_| !self.text.is_empty()) {
+            self.text.push('\n');
+            self.text.push_str(&"\t".repeat(depth));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -134,7 +141,11 @@ mod tests {
     use serde_json::json;
 
     fn shaped(format: &str, value: &Value) -> String {
-        let args = Args::from_pairs(&[("prefix", json!("osd dump")), ("format", json!(format))]);
+        of_command("some command", format, value)
+    }
+
+    fn of_command(prefix: &str, format: &str, value: &Value) -> String {
+        let args = Args::from_pairs(&[("prefix", json!(prefix)), ("format", json!(format))]);
         let reply = Shape::of(&args).unwrap().apply(Reply::data(value.to_string()));
         String::from_utf8(reply.data.to_vec()).unwrap()
     }
@@ -144,15 +155,33 @@ mod tests {
         let value = json!({"epoch": 3, "pools": [{"name": "a<&>b", "full": false}], "up:standby": null, "0.1": [], "acting": [1, 2]});
         assert_eq!(
             shaped("xml", &value),
-            "<osd_dump><epoch>3</epoch><pools><pool><name>a&lt;&amp;&gt;b</name><full>false</full></pool></pools>\
-             <up_standby></up_standby><_0.1></_0.1><acting><item>1</item><item>2</item></acting></osd_dump>"
+            "<some_command><epoch>3</epoch><pools><pool><name>a&lt;&amp;&gt;b</name><full>false</full></pool></pools>\
+             <up_standby></up_standby><_0.1></_0.1><acting><osd>1</osd><osd>2</osd></acting></some_command>"
         );
         assert_eq!(
             shaped("xml-pretty", &json!({"a": {"b": "c"}})),
-            "<osd_dump>\n\t<a>\n\t\t<b>c</b>\n\t</a>\n</osd_dump>\n"
+            "<some_command>\n\t<a>\n\t\t<b>c</b>\n\t</a>\n</some_command>\n"
         );
-        assert_eq!(shaped("xml", &json!("a\u{1}b")), "<osd_dump>a\u{fffd}b</osd_dump>");
+        assert_eq!(shaped("xml", &json!("a\u{1}b")), "<some_command>a\u{fffd}b</some_command>");
         assert_eq!(shaped("json", &json!([1])), "[1]");
+    }
+
+    #[test]
+    fn elements_have_ceph_s_names() {
+        let xml = |prefix, value| of_command(prefix, "xml", &value);
+        assert_eq!(
+            xml("config dump", json!([{"section": "osd"}])),
+            "<config><option><section>osd</section></option></config>"
+        );
+        assert_eq!(
+            xml("osd tree", json!({"nodes": [{"children": [-2]}], "stray": []})),
+            "<tree><nodes><item><children><child>-2</child></children></item></nodes><stray></stray></tree>"
+        );
+        assert_eq!(
+            xml("node ls", json!({"osd": {"host": [0], "other": [1]}})),
+            "<nodes><osd><host><osd>0</osd></host><other><osd>1</osd></other></osd></nodes>"
+        );
+        assert_eq!(xml("osd ls", json!([0])), "<osds><osd>0</osd></osds>");
     }
 
     #[test]

@@ -329,13 +329,19 @@ fn dump(c: &Read<'_>) -> Answer {
         || {
             rows.iter()
                 .map(|Row { section: s, name, value, level, runtime }| {
-                    json!({
+                    let mut row = json!({
                         "section": s.name, "name": name, "value": value, "level": level, "can_update_at_runtime": runtime,
                         "mask": s.mask(),
-                        "location_type": s.location.as_ref().map_or("", |l| l.0.as_str()),
-                        "location_value": s.location.as_ref().map_or("", |l| l.1.as_str()),
-                        "device_class": s.device_class.as_deref().unwrap_or(""),
-                    })
+                    });
+                    // What is not narrowed down has no such fields.
+                    if let Some((kind, place)) = &s.location {
+                        row["location_type"] = kind.as_str().into();
+                        row["location_value"] = place.as_str().into();
+                    }
+                    if let Some(class) = &s.device_class {
+                        row["device_class"] = class.as_str().into();
+                    }
+                    row
                 })
                 .collect()
         },
