@@ -3,7 +3,7 @@
 use crate::programs::PROFILE;
 use crate::shell::{root, run};
 use crate::timing::Timing;
-use crate::{docs, results, tidy};
+use crate::{container, docs, results, tidy};
 use anyhow::Result;
 use std::process::Command;
 
@@ -54,6 +54,7 @@ pub fn check(check: &Check, timing: &mut Timing) -> Result<()> {
     let cargo = || Command::new("cargo");
     timing.time("format", || run("format", cargo().args(["fmt", "--all", "--", "--check"])))?;
     timing.time("tidy", || tidy::check(&root(), check.shrink))?;
+    timing.time("container", || container::check(&root()))?;
     timing.time("results page", || results::results(true))?;
     if check.quick {
         return Ok(());

@@ -5,6 +5,7 @@ mod check;
 mod circles;
 mod clients;
 mod code;
+mod container;
 mod docs;
 mod programs;
 mod results;
