@@ -2,6 +2,25 @@
 
 use anyhow::Result;
 use command::Command;
+use types::rados::OpCode;
+
+/// What OSDs do with objects.
+fn operations_on_objects() -> Vec<(String, bool, String)> {
+    let text = |code| match code {
+        OpCode::MAPEXT => "Extents begin and end at blocks of 4 KiB.",
+        OpCode::SPARSE_READ => {
+            "Extents begin and end at blocks of 4 KiB. With a truncation, as Ceph 18."
+        }
+        _ => "",
+    };
+    messages::table()
+        .iter()
+        .map(|o| {
+            let there = o.support == messages::Support::Yes;
+            (o.code.to_string(), there, text(o.code).to_owned())
+        })
+        .collect()
+}
 
 /// One row: the command, yes or no, why not or what it does.
 fn rows<'a, H>(
@@ -106,11 +125,7 @@ pub fn run() -> Result<()> {
         "`ceph config set osd OPTION VALUE`. An unknown option is refused. An option that does\nnot hold, because of the scheduler, the profile or the device, is in `ignored` of `dump_qos`, and in\nthe cluster log.",
         &options,
     );
-    let ops: Vec<(String, bool, String)> = messages::table()
-        .iter()
-        .map(|o| (o.code.to_string(), o.support == messages::Support::Yes, String::new()))
-        .collect();
-    table("OSD operations", "Operations on objects (`CEPH_OSD_OP_*`).", &ops);
+    table("OSD operations", "Operations on objects (`CEPH_OSD_OP_*`).", &operations_on_objects());
     let classes: Vec<(String, bool, String)> =
         cls::registry::rows().into_iter().map(|r| (r.name, r.supported, r.text)).collect();
     table(
