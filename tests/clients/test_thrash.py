@@ -138,8 +138,12 @@ class Thrasher:
         writers += [Objects(f"u{i}", self.seed, c.connect, "d", most=20, snapshots=False, rados_osd_op_timeout=4) for i in range(2)]
         coded = [Objects(f"we{i}", self.seed, c.connect, "e") for i in range(3 if CODED else 0)]
         coded += [Objects("ue0", self.seed, c.connect, "e", most=20, snapshots=False, rados_osd_op_timeout=4)] if CODED else []
-        self.image = make_image(c.connect(rbd_cache="false", rbd_skip_partial_discard="false", rbd_discard_granularity_bytes=4096).open_ioctx("r"), "image")
-        images = [Image(f"i{i}", self.seed, self.image, i, 3) for i in range(3)]
+        client = c.connect(rbd_cache="false", rbd_skip_partial_discard="false", rbd_discard_granularity_bytes=4096)
+        # An image lives wholly in its pool: header, object map and data.
+        pools = {"r": 3, **({"e": 2} if CODED else {})}
+        self.images = {pool: make_image(client.open_ioctx(pool), "image") for pool in pools}
+        images = [Image("i" + (pool if pool != "r" else "") + str(i), self.seed, self.images[pool], i, of)
+                  for pool, of in pools.items() for i in range(of)]
         self.commander = Commander("k", self.seed, c.connect)
         readers = [Reader(f"r{i}", self.seed, c.connect, "d", writers) for i in range(3)]
         readers += [Reader(f"re{i}", self.seed, c.connect, "e", coded) for i in range(2 if CODED else 0)]
@@ -307,7 +311,8 @@ class Thrasher:
     def finish(self):
         self.load.pause(PATIENCE)
         self.load.stop()
-        self.image.close()
+        for image in self.images.values():
+            image.close()
         self.c.close()
         self.hosts.stop()
         for name, d in self.hosts.daemons.items():
