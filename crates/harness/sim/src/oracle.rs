@@ -198,7 +198,14 @@ impl Oracle {
         }
         let before = self.acted.insert((osd.id, osd.incarnation), map.epoch);
         let back = before.is_some_and(|before| before > map.epoch);
-        if back || osd.pgs().any(|(_, pg)| pg.epoch() > map.epoch) {
+        // After a crash a PG may be ahead of the OSD's own record, and a monitor that lags may hand
+        // out fewer maps than the PG has seen. The map that marks the OSD up is newer than those.
+        let is_up = map.incarnation(osd.id) == Some(osd.incarnation);
+        let ahead = osd.pgs().any(|(_, pg)| pg.epoch() > map.epoch);
+        if ahead && !is_up {
+            *self.marks.entry("a PG ahead of its OSD after a crash").or_default() += 1;
+        }
+        if back || ahead && is_up {
             return Err(format!(
                 "osd.{} goes back to map {} from {before:?}, or a group of it does",
                 osd.id, map.epoch
