@@ -20,9 +20,15 @@ struct Cluster {
     pgs: BTreeMap<PgShard, Pg>,
     queue: VecDeque<(PgShard, PgShard, PeerHeader, PeerMsg)>,
     /// Nothing arrives there.
-    cut: Option<PgShard>,
+    cut: Vec<PgShard>,
+    /// Processes that do not run, and from which map on they miss maps.
+    dead: BTreeMap<OsdId, u32>,
     text: String,
     map: Map,
+    /// All maps, in order.
+    maps: Vec<Map>,
+    /// The last version of each object.
+    versions: BTreeMap<String, Eversion>,
 }
 
 fn v(version: Eversion) -> String {
@@ -37,9 +43,12 @@ impl Cluster {
         let mut cluster = Self {
             pgs: BTreeMap::new(),
             queue: VecDeque::new(),
-            cut: None,
+            cut: Vec::new(),
+            dead: BTreeMap::new(),
             text: String::new(),
             map: map.clone(),
+            maps: vec![map.clone()],
+            versions: BTreeMap::new(),
         };
         cluster.say("map 5: a new PG");
         for copy in mapping.acting.iter() {
@@ -58,7 +67,9 @@ impl Cluster {
 
     /// The same event for all copies, and all that follows.
     fn each(&mut self, event: impl Fn(PgShard) -> Event) {
-        for copy in self.pgs.keys().copied().collect::<Vec<_>>() {
+        let lives: Vec<_> =
+            self.pgs.keys().copied().filter(|c| !self.dead.contains_key(&c.osd)).collect();
+        for copy in lives {
             self.pgs.get_mut(&copy).unwrap().handle(event(copy), Utime::default());
             self.drain(copy);
         }
@@ -68,22 +79,62 @@ impl Cluster {
     /// The next map, in which an OSD has started anew.
     fn restart(&mut self, osd: i32) {
         let epoch = self.map.epoch + 1;
-        self.map =
-            Map { epoch, up_thru: epoch, rebooted: Some((OsdId(osd), epoch)), ..self.map.clone() };
         self.say(&format!("map {epoch}: osd.{osd} has started anew"));
+        self.next(Map { epoch, rebooted: Some((OsdId(osd), epoch)), ..self.map.clone() });
+    }
+
+    /// The next map, in which an OSD is down and does not act.
+    fn dies(&mut self, osd: i32) {
+        let epoch = self.map.epoch + 1;
+        self.say(&format!("map {epoch}: osd.{osd} is down"));
+        self.dead.insert(OsdId(osd), epoch);
+        let acting = self.map.acting.iter().copied().filter(|o| *o != OsdId(osd)).collect();
+        self.next(Map { epoch, acting, ..self.map.clone() });
+    }
+
+    /// The next map, in which an OSD that was down acts again. Its PG sees all that it missed.
+    fn returns(&mut self, osd: i32) {
+        let epoch = self.map.epoch + 1;
+        self.say(&format!("map {epoch}: osd.{osd} is up again"));
+        let since = self.dead.remove(&OsdId(osd)).expect("it was down");
+        let copy = *self.pgs.keys().find(|c| c.osd == OsdId(osd)).unwrap();
+        for map in self.maps.iter().filter(|m| m.epoch >= since).cloned() {
+            let pg = self.pgs.get_mut(&copy).unwrap();
+            pg.handle(Event::AdvanceMap(Rc::new(map)), Utime::default());
+        }
+        let mut acting = self.map.acting.clone();
+        acting.push(OsdId(osd));
+        acting.sort();
+        self.next(Map { epoch, acting, rebooted: Some((OsdId(osd), epoch)), ..self.map.clone() });
+    }
+
+    fn next(&mut self, map: Map) {
+        self.map = Map { up_thru: map.epoch, ..map };
+        self.maps.push(self.map.clone());
         self.queue.clear();
         let map: crate::MapRef = Rc::new(self.map.clone());
-        for pg in self.pgs.values_mut() {
+        for (_, pg) in self.pgs.iter_mut().filter(|(c, _)| !self.dead.contains_key(&c.osd)) {
             pg.handle(Event::AdvanceMap(map.clone()), Utime::default());
         }
         self.each(|_| Event::ActivateMap);
+        // Leases of the interval before are over: no copy serves reads by one.
+        let now = crate::Steady(u64::from(self.map.epoch) * 60_000_000_000);
+        self.pgs.values_mut().for_each(|pg| pg.set_clock(now));
+        self.each(|_| Event::Wake);
+        let primary = crate::map::MapView::mapping(&self.map, PGID).primary;
+        let waits = primary.map(|p| (p, &self.pgs[&p])).filter(|(_, pg)| !pg.is_active());
+        if let Some((copy, pg)) = waits {
+            let (phase, down) = (pg.phase_name(), pg.blocked_by());
+            let _ = writeln!(self.text, "osd.{copy} does not serve: {phase}, for {down:?}");
+        }
     }
 
     /// A write of an object that changes these shards.
     fn write(&mut self, tid: u64, name: &str, written: &[ec::Shard]) {
-        let primary = *self.pgs.keys().next().unwrap();
+        let primary = crate::map::MapView::mapping(&self.map, PGID).primary.unwrap();
         let mut p = proposal(tid, name);
         p.entries[0].written = written.iter().copied().collect();
+        p.entries[0].prior_version = self.versions.get(name).copied().unwrap_or_default();
         if self.map.kind != PoolKind::Replicated {
             let Payloads::Same(payload) = p.payloads else { unreachable!() };
             let positions = written.iter().map(|s| ShardId(*s as i8));
@@ -93,6 +144,7 @@ impl Cluster {
             };
         }
         let version = self.pgs.get_mut(&primary).unwrap().propose(p).unwrap();
+        self.versions.insert(name.to_owned(), version);
         self.say(&format!("osd.{primary} writes {name}: {}", v(version)));
         self.drain(primary);
         self.run();
@@ -137,7 +189,7 @@ impl Cluster {
 
     fn run(&mut self) {
         while let Some((from, to, header, msg)) = self.queue.pop_front() {
-            let lost = self.cut == Some(to);
+            let lost = self.cut.contains(&to) || self.dead.contains_key(&to.osd);
             if let Some(text) = told(&msg) {
                 let lost = if lost { " (lost)" } else { "" };
                 let _ = writeln!(self.text, "osd.{from} -> osd.{to} {text}{lost}");
@@ -235,9 +287,9 @@ fn coded() -> PoolKind {
 fn a_write_that_one_replica_lacks_is_given_to_it() {
     let mut c = Cluster::new(PoolKind::Replicated, 3);
     c.write(1, "a", &[]);
-    c.cut = Some(OsdId(2).into());
+    c.cut = vec![OsdId(2).into()];
     c.write(2, "a", &[]);
-    c.cut = None;
+    c.cut.clear();
     c.restart(2);
     c.is("replica_lacks_a_write", include_str!("transcripts/replica_lacks_a_write.txt"));
 }
@@ -247,9 +299,9 @@ fn a_write_that_one_shard_lacks_is_taken_back() {
     let mut c = Cluster::new(coded(), 3);
     c.write(1, "a", &[0, 1, 2]);
     c.write(2, "a", &[0, 2]);
-    c.cut = Some(PgShard { osd: OsdId(2), shard: ShardId(2) });
+    c.cut = vec![PgShard { osd: OsdId(2), shard: ShardId(2) }];
     c.write(3, "a", &[0, 1, 2]);
-    c.cut = None;
+    c.cut.clear();
     c.restart(2);
     c.is("shard_lacks_a_write", include_str!("transcripts/shard_lacks_a_write.txt"));
 }
@@ -258,9 +310,35 @@ fn a_write_that_one_shard_lacks_is_taken_back() {
 fn a_write_that_does_not_name_the_shard_that_lacks_it_is_kept() {
     let mut c = Cluster::new(coded(), 3);
     c.write(1, "a", &[0, 1, 2]);
-    c.cut = Some(PgShard { osd: OsdId(1), shard: ShardId(1) });
+    c.cut = vec![PgShard { osd: OsdId(1), shard: ShardId(1) }];
     c.write(2, "a", &[0, 2]);
-    c.cut = None;
+    c.cut.clear();
     c.restart(1);
     c.is("shard_is_not_named", include_str!("transcripts/shard_is_not_named.txt"));
+}
+
+#[test]
+fn a_write_that_only_a_dead_primary_had_is_given_up() {
+    let mut c = Cluster::new(PoolKind::Replicated, 3);
+    c.write(1, "a", &[]);
+    c.cut = vec![OsdId(1).into(), OsdId(2).into()];
+    c.write(2, "a", &[]);
+    c.cut.clear();
+    c.dies(0);
+    c.write(3, "b", &[]);
+    c.returns(0);
+    c.is("divergent_primary", include_str!("transcripts/divergent_primary.txt"));
+}
+
+#[test]
+fn a_copy_that_missed_the_last_interval_waits_for_one_that_acted_in_it() {
+    let mut c = Cluster::new(PoolKind::Replicated, 3);
+    c.write(1, "a", &[]);
+    c.dies(0);
+    c.write(2, "a", &[]);
+    c.dies(1);
+    c.dies(2);
+    c.returns(0);
+    c.returns(1);
+    c.is("last_interval_is_down", include_str!("transcripts/last_interval_is_down.txt"));
 }
