@@ -1,5 +1,5 @@
 //! The S3 gateway as a daemon: threads with a reactor, a connection to the cluster and a layout
-//! each. The OSD map is shared. Work beside requests (garbage, lifecycle) belongs to the first one.
+//! each. The OSD map is shared. Work beside requests (garbage, lifecycle) is the first thread's.
 //!
 //! The generic parts of `s3-gateway` and `s3-layout` meet here and are compiled here once.
 
@@ -57,8 +57,8 @@ const GARBAGE_EVERY: Duration = Duration::from_secs(600);
 const LIFECYCLE_EVERY: Duration = Duration::from_secs(3600);
 /// How often the gateway looks how far lifecycle is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(300);
-/// Work that no request waits for. What concerns the cluster and not the thread is done by the
-/// first one.
+
+/// Work that no request waits for. The first thread does the cluster's share of it.
 async fn background(layout: Rgw, shared: Shared, first: bool) {
     let day = shared.short_day.unwrap_or(DAY_SECONDS);
     let every = shared.short_day.map_or(LIFECYCLE_EVERY, Duration::from_secs);
