@@ -467,7 +467,10 @@ impl Osd {
         }
         *self.marks.entry("read went around a late shard").or_default() += 1;
         self.drop_gather(number);
-        if !self.read_shards(op, &late) {
+        // The object may have been written since the read began: it is read again when that is
+        // certain.
+        let written = self.pgs[&pgid].pg.has_writes_in_flight(&op.oid());
+        if written || !self.read_shards(op, &late) {
             self.wait_again(op);
         }
         self.drain(pgid);
