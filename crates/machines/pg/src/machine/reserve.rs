@@ -153,10 +153,11 @@ impl Pg {
         }
     }
 
-    /// Replicas one after the other.
+    /// Replicas one after the other. An OSD with several of them is asked once: it may have no
+    /// second reservation, and would wait for its first.
     pub(super) fn ask_next_replica(&mut self) {
-        let last = self.reservation.asked.last().copied();
-        let next = self.replicas().into_iter().filter(|o| last.is_none_or(|l| *o > l)).min();
+        let last = self.reservation.asked.last().map(|c| c.osd);
+        let next = self.replicas().into_iter().filter(|c| last.is_none_or(|l| c.osd > l)).min();
         match next {
             Some(shard) => {
                 self.reservation.stage = Stage::Replica(shard);

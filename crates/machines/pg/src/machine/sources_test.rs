@@ -46,20 +46,29 @@ pub(super) fn map(acting: Vec<OsdId>, up: Vec<OsdId>) -> Map {
 /// A PG of 2+1 that this OSD leads; position 2 moves to osd.3. At the point where the backfill
 /// has the reservation on this OSD. With what it does then.
 fn moving(acting: Vec<OsdId>, up: Vec<OsdId>) -> (Pg, Vec<Action>) {
-    let before = Map { epoch: 5, up_thru: 5, ..map(acting.clone(), Vec::new()) };
+    moving_in(map(acting, up))
+}
+
+/// The same with the map as it is: each copy of `up` that does not act is new and empty.
+fn moving_in(after: Map) -> (Pg, Vec<Action>) {
+    let before = Map { epoch: 5, up_thru: 5, up: Vec::new(), ..after.clone() };
     let spgid = types::SpgId { pgid: PGID, shard: ShardId(0) };
     let mut pg = Pg::create(OsdId(0), spgid, Rc::new(before), PgConf::default(), now()).unwrap();
     let tail = Eversion { epoch: Epoch(4), version: 100 };
     pg.log = PgLog::new(tail, tail, Vec::new(), Vec::new()).unwrap();
     (pg.info.last_update, pg.info.last_complete, pg.info.log_tail) = (tail, tail, tail);
-    pg.handle(Event::AdvanceMap(Rc::new(map(acting.clone(), up))), now());
+    pg.handle(Event::AdvanceMap(Rc::new(after.clone())), now());
     pg.handle(Event::ActivateMap, now());
     drain(&mut pg);
-    let others = acting.iter().enumerate().skip(1).filter(|(_, o)| **o != OsdId::NONE);
-    let others: Vec<PgShard> = others.map(|(i, o)| at(o.0, i as i8)).collect();
-    for copy in others.iter().copied().chain([at(3, 2)]) {
+    let copies = |of: &[OsdId]| -> Vec<PgShard> {
+        let there = of.iter().enumerate().skip(1).filter(|(_, o)| **o != OsdId::NONE);
+        there.map(|(i, o)| at(o.0, i as i8)).collect()
+    };
+    let others = copies(&after.acting);
+    let new: Vec<PgShard> = copies(&after.up).into_iter().filter(|c| !others.contains(c)).collect();
+    for copy in others.iter().chain(&new).copied() {
         let empty = PgInfo { pgid: PGID, history: pg.info.history, ..PgInfo::default() };
-        let info = if copy.osd == OsdId(3) { empty } else { pg.info.clone() };
+        let info = if new.contains(&copy) { empty } else { pg.info.clone() };
         let info = PgInfo { shard: copy.shard, ..info };
         from(
             &mut pg,
@@ -213,4 +222,27 @@ fn a_stray_is_asked_too() {
     pg.handle(Event::Preempted { side: Side::Source }, now());
     assert!(matches!(to(&drain(&mut pg), primary)[..], [PeerMsg::SourceRevoked { round: 4 }]));
     assert!(matches!(from(&mut pg, primary, PeerMsg::Release)[..], [Action::Release]));
+}
+
+/// Its second copy would wait for the reservation that the first one has.
+#[test]
+fn an_osd_that_acts_with_two_copies_is_asked_once() {
+    let layout = Layout::new(4, 2, 4096).unwrap();
+    let kind = PoolKind::Erasure(Erasure { layout, technique: Technique::JerasureReedSolVan });
+    // Four shards are needed, and two of them are on osd.1.
+    let acting = [0, 1, 2, 1].map(OsdId).into_iter().chain([OsdId::NONE; 2]).collect();
+    let (mut pg, _) = moving_in(Map { kind, size: 6, ..map(acting, osds(6)) });
+    pg.release_backfill();
+    drain(&mut pg);
+    pg.ask_next_replica();
+    let asked = |actions: &[Action]| {
+        [at(1, 1), at(1, 3), at(2, 2)].map(|copy| match to(actions, copy)[..] {
+            [] => false,
+            [PeerMsg::Reserve { backfill: false, .. }] => true,
+            ref other => panic!("{copy}: {other:?}"),
+        })
+    };
+    assert_eq!(asked(&drain(&mut pg)), [true, false, false]);
+    let actions = from(&mut pg, at(1, 1), PeerMsg::Reserved);
+    assert_eq!(asked(&actions), [false, false, true]);
 }
