@@ -723,6 +723,8 @@ mod recovery_test;
 #[cfg(test)]
 mod repair_test;
 #[cfg(test)]
+mod replicate_test;
+#[cfg(test)]
 mod reserve_test;
 #[cfg(test)]
 mod scrub_machine_test;

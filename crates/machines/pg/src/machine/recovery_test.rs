@@ -52,7 +52,7 @@ fn a_deletion_goes_ahead_of_the_copy_of_its_object() {
 }
 
 /// A PG of 2+1 that this OSD leads.
-fn coded() -> Pg {
+pub(super) fn coded() -> Pg {
     let before = Map { epoch: 5, up_thru: 5, ..sources_test::map(osds(3), Vec::new()) };
     let spgid = SpgId { pgid: PGID, shard: ShardId(0) };
     let now = Utime::default();

@@ -384,7 +384,15 @@ impl Pg {
         }
         let nth = (len - keep - 1) as usize;
         let target = self.log.iter().nth(nth).map_or(Eversion::default(), |e| e.entry.version);
-        target.min(self.min_last_complete_ondisk)
+        target.min(self.min_last_complete_ondisk).min(self.all_heard())
+    }
+
+    /// Up to where every acting copy has the log on disk. A change waits for the copies that it
+    /// names alone: the others may be behind what is committed, and a copy with a log that ends
+    /// before those of all others begin cannot be brought up to date by any of them.
+    fn all_heard(&self) -> Eversion {
+        let acked = |copy: &PgShard| self.peers.get(copy).map(|peer| peer.acked);
+        self.replicas().iter().filter_map(acked).min().unwrap_or(self.all_committed)
     }
 
     /// Trims the log. Nothing that this copy has not completed is trimmed, whatever the primary
