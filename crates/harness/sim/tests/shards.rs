@@ -101,7 +101,8 @@ fn one_seed() {
     }
 }
 
-/// The bug is caught, and what is said has one of these words; none: an assertion may say it.
+/// The bug is caught, and what is said has one of these words; none: an assertion may say it, and a
+/// build without assertions may mend what it does.
 fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario, words: &[&str]) {
     std::panic::set_hook(Box::new(|_| {}));
     for seed in 0..SEEDS {
@@ -121,6 +122,9 @@ fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario, words: &[&str]) {
         }
     }
     eprintln!("{bug:?} is not caught");
+    if words.is_empty() && !cfg!(debug_assertions) {
+        return;
+    }
     std::process::exit(1);
 }
 
