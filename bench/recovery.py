@@ -7,6 +7,8 @@ groups are active and clean (as the statistics of each second say). The same is 
 another pool at half of the rate that it reached alone, or at `--client-rate`. Last, a pool of many groups is made, and one of
 its OSDs is called down by mistake: the time until writes of objects in all groups are acknowledged again. Options of
 recovery are each system's defaults, stock Ceph's those for flash.
+
+With --ec 2+1 the pools that are filled are erasure-coded ones of this shape, and what is counted are shards.
 """
 import argparse
 import json
@@ -20,6 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from clusters import FLASH, Siphon, Stock, cpu_seconds, need_space, wait  # noqa: E402
+from erasure import osds_of, shape  # noqa: E402
 from study.ceph import Ceph  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -30,8 +33,14 @@ DEPTH = 16
 class Admin(Ceph):
     """Commands that fail end the benchmark."""
 
-    def make_pool(self, name, pgs):
-        self.mon("osd pool create", pool=name, pg_num=pgs, pgp_num=pgs)
+    def make_pool(self, name, pgs, coded=None):
+        kind = {}
+        if coded:
+            k, m = coded
+            profile = [f"k={k}", f"m={m}", "plugin=jerasure", "technique=reed_sol_van", "crush-failure-domain=osd"]
+            self.mon("osd erasure-code-profile set", name="filled", profile=profile)
+            kind = {"pool_type": "erasure", "erasure_code_profile": "filled"}
+        self.mon("osd pool create", pool=name, pg_num=pgs, pgp_num=pgs, **kind)
         self.mon("osd pool application enable", pool=name, app="rados")
 
     def drop_pool(self, name):
@@ -160,7 +169,7 @@ def run(cluster, options):
     for label, count, size in (("4 KiB", options.small, 4 * KIB), ("4 MiB", options.large, 4 * MIB)):
         # A client may take the name of a pool that is gone for that pool.
         pool = f"fill-{count}x{size}"
-        admin.make_pool(pool, 64)
+        admin.make_pool(pool, 64, options.ec)
         fill(admin, pool, count, size)
         beside = f"a client's {rate} writes/s" if options.client_rate else "a client at half load"
         for load, paced in (("no client", None), (beside, rate)):
@@ -196,6 +205,7 @@ def main():
     p.add_argument("--large", type=int, default=400, help="objects of 4 MiB (default 400)")
     p.add_argument("--pgs", type=int, default=1000, help="groups that peer (default 1000)")
     p.add_argument("--seconds", type=float, default=5, help="how long the client's rate is measured")
+    p.add_argument("--ec", type=shape, metavar="K+M", help="erasure-coded pools of this shape are filled")
     p.add_argument("--client-rate", type=int, default=0, help="writes of the client in a second, the same beside both; 0 for half of what it reaches alone")
     p.add_argument("--profile", help="of Siphon's mClock; its default is balanced, stock Ceph's scheduler is WPQ")
     p.add_argument("--osd-size", type=int, default=6, help="GiB of each OSD")
@@ -210,7 +220,8 @@ def main():
             if o.only and o.only != kind.name:
                 continue
             options = FLASH if kind is Stock else {"osd_mclock_profile": o.profile} if o.profile else {}
-            cluster = kind(base / kind.name, options, o.osd_size, 4)
+            # One more than each object has copies or shards.
+            cluster = kind(base / kind.name, options, o.osd_size, 1 + (osds_of(*o.ec) if o.ec else 3))
             need_space(o.dir, [cluster])
             cluster.dir.mkdir(parents=True, exist_ok=True)
             try:
