@@ -214,6 +214,19 @@ class Load(threading.Thread):
             self.error = e
 
 
+def assert_all_is_there(fs, load):
+    top, one = load.top, load.one
+    assert len(load.made) == load.made[-1] + 1
+    for i in load.made:
+        at = one if i % 3 == 0 else top
+        assert read(fs, f"{at}/f{i}") == f"f{i}".encode()
+        assert read(fs, f"{one}/f{i}.one") == f"f{i}".encode()
+    count = len(load.made)
+    thirds, fifths = len([i for i in load.made if i % 3 == 0]), len([i for i in load.made if i % 5 == 0])
+    assert len(listing(fs, one)) == count + thirds
+    assert len(listing(fs, top)) == 1 + count - thirds + fifths
+
+
 @pytest.mark.parametrize("rank", [1, 0])
 def test_the_end_of_either_server(cl, servers, clients, pinned, rank):
     top, one = pinned
@@ -231,17 +244,9 @@ def test_the_end_of_either_server(cl, servers, clients, pinned, rank):
         load.join(PATIENCE)
     assert load.error is None and not load.is_alive()
     fs = clients[1]
-    assert len(load.made) == load.made[-1] + 1
-    for i in load.made:
-        at = one if i % 3 == 0 else top
-        assert read(fs, f"{at}/f{i}") == f"f{i}".encode()
-        assert read(fs, f"{one}/f{i}.one") == f"f{i}".encode()
-        if i % 5 == 0:
-            assert rank_of(fs, f"{top}/d{i}") == 1
-    count = len(load.made)
-    thirds, fifths = len([i for i in load.made if i % 3 == 0]), len([i for i in load.made if i % 5 == 0])
-    assert len(listing(fs, one)) == count + thirds
-    assert len(listing(fs, top)) == 1 + count - thirds + fifths
+    for i in load.made[::5]:
+        assert rank_of(fs, f"{top}/d{i}") == 1
+    assert_all_is_there(fs, load)
     servers.start(victim)
     eventually(lambda: servers.states().get(victim) == (None, "up:standby"), what="a server that waits again")
 
@@ -271,8 +276,6 @@ def test_ranks_stop_and_come_back(cl, servers, clients, pinned):
     fs = clients[0]
     write(fs, one + "/file", b"kept")
     write(fs, top + "/file", b"kept as well")
-    refused = cl.run("ceph", "fs", "set", "cephfs", "max_mds", "1", check=False)
-    assert refused.returncode == errno.EOPNOTSUPP and b"down true" in refused.stderr
     for name in ("a", "b", "c"):
         if servers.states().get(name, (None, ""))[0] is not None:
             cl.run("ceph", "tell", f"mds.{name}", "flush", "journal")
@@ -285,3 +288,54 @@ def test_ranks_stop_and_come_back(cl, servers, clients, pinned):
     fs.mkdir(top + "/two", 0o755)
     assert rank_of(fs, top + "/two") == 1
     assert read(fs, "/old/file") == b"old"
+
+
+# The last test: rank 1 does not come back.
+def test_fewer_ranks_under_load(cl, servers, clients, pinned):
+    """Rank 0 takes over what rank 1 has, while a client goes on and another one has a file of it open."""
+    top, one = pinned
+    fs, other = clients
+    # A part of rank 0 in one of rank 1.
+    fs.mkdir("/held", 0o755)
+    fs.setxattr("/held", "ceph.dir.pin", b"1", 0)
+    held = "/held/one"
+    fs.mkdir(held, 0o755)
+    fs.setxattr(held, "ceph.dir.pin", b"0", 0)
+    fs.mkdir(held + "/zero", 0o755)
+    assert (rank_of(fs, held), rank_of(fs, held + "/zero")) == (1, 0)
+    write(fs, held + "/zero/file", b"zero")
+    fd = fs.open(held + "/open", os.O_RDWR | os.O_CREAT, 0o644)
+    assert fs.write(fd, b"before, ", 0) == 8
+    stopped = holder(servers, 1)
+    load = Load(cl, top, one)
+    load.start()
+    try:
+        eventually(lambda: load.error or len(load.made) > 20, what="some files")
+        cl.command(prefix="fs set", fs_name="cephfs", var="max_mds", val="1")
+        ranks = lambda: [r for r, _ in servers.states().values() if r is not None]
+        eventually(lambda: ranks() == [0], timeout=PATIENCE, what=lambda: f"one rank: {servers.states()}")
+        made = len(load.made)
+        eventually(lambda: load.error or len(load.made) > made + 20, timeout=PATIENCE, what="more files")
+    finally:
+        load.done.set()
+        load.join(PATIENCE)
+    assert load.error is None and not load.is_alive(), load.error
+    assert fs.write(fd, b"after", 8) == 5
+    fs.fsync(fd, False)
+    fs.close(fd)
+    again = cl.run("ceph", "fs", "set", "cephfs", "max_mds", "2", check=False)
+    assert again.returncode == errno.EOPNOTSUPP and b"rank 1 of cephfs was given up" in again.stderr
+    eventually(lambda: servers.states().get(stopped) == (None, "up:standby"), what="a server that waits again")
+    for server in ("as it is", "a successor"):
+        assert_all_is_there(other, load)
+        assert read(other, held + "/open") == b"before, after"
+        assert read(other, held + "/zero/file") == b"zero"
+        # Also after a failover, and what is a directory of rank 0 alone is renamed.
+        fs.rename(held + "/zero", "/held/zero")
+        fs.rename("/held/zero", held + "/zero")
+        if server == "as it is":
+            active = servers.active()
+            servers.kill(active)
+            eventually(lambda: servers.active() not in (None, active), timeout=PATIENCE, what="rank 0 taken over")
+    files = sum(1 for d in (top, one) for e in listing(fs, d).values() if not e.is_dir())
+    assert (int(fs.getxattr(top, "ceph.dir.rfiles")), int(fs.getxattr("/held", "ceph.dir.rfiles"))) == (files, 2)

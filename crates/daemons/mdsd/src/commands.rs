@@ -124,7 +124,8 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         true,
         "`max_mds` above 1, `ceph.dir.pin`; changes over ranks survive the end of either server.",
     ),
-    ("fewer ranks", false, "`max_mds` below the ranks that there are is refused."),
+    ("fewer ranks", true, "Rank 0 takes over what the last rank has, while clients go on."),
+    ("ranks that were given up, again", false, "`max_mds` above such a rank is refused."),
     (
         "moving directories between ranks",
         false,

@@ -71,6 +71,9 @@ pub struct Rank {
     /// The version of the table of sessions.
     session_version: Cell<u64>,
     flushing: RefCell<Vec<oneshot::Sender<()>>>,
+    /// Rank 0 has all that the rank had.
+    left: Cell<bool>,
+    left_set: Notify,
     /// What clients were told of quotas.
     quotas: RefCell<BTreeMap<mds::Ino, (mds::Quota, mds::NestStat)>>,
     /// When they were told last, and how long that took.
@@ -105,6 +108,8 @@ impl Rank {
             shares: Cell::default(),
             session_version: Cell::new(1),
             flushing: RefCell::default(),
+            left: Cell::new(false),
+            left_set: Notify::new(),
             quotas: RefCell::default(),
             quotas_told: Cell::new((Instant::now(), Duration::ZERO)),
             active: Cell::new(false),
@@ -175,6 +180,11 @@ impl Rank {
         self.event(Event::Wake);
     }
 
+    /// Whether it is rank 0, which has what others leave.
+    pub fn is_first(&self) -> bool {
+        self.store.rank == 0
+    }
+
     /// The rank as an owner of directories.
     fn owner(&self) -> mds::Rank {
         mds::Rank(u16::try_from(self.store.rank).unwrap_or(u16::MAX))
@@ -243,6 +253,7 @@ impl Rank {
         self.waiting.borrow_mut().clear();
         self.clients.borrow_mut().clear();
         self.alarm_set.notify_one();
+        self.left_set.notify_waiters();
     }
 
     /// Clients wait for this map before they go on.
@@ -291,6 +302,18 @@ impl Rank {
             }
         }
         false
+    }
+
+    /// Hands all that the rank has over to rank 0.
+    pub async fn leave(&self) {
+        self.event(Event::Leave);
+        loop {
+            let changed = self.left_set.notified();
+            if self.left.get() || self.closed.get() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     fn flushed(&self) {

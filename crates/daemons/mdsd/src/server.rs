@@ -528,9 +528,13 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// Gives the rank up: sessions end, and all goes to its place at rest.
+    /// Gives the rank up: sessions end, and all goes to its place at rest. Rank 0 has it then,
+    /// unless all ranks stop: they come back as they are.
     async fn stop_rank(&self) {
         let Some(rank) = self.rank() else { return };
+        if self.map().max_mds > 0 && !rank.is_first() {
+            rank.leave().await;
+        }
         rank.end_sessions();
         while self.ended.borrow().is_none() {
             if rank.empty_log(true).await {

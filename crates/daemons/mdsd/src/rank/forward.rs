@@ -1,6 +1,7 @@
 //! Requests that go on at another rank. A client sends the same request again there, with a path
 //! that begins at this rank. So the other rank is told first with what it goes on, and the client
-//! when that rank has it.
+//! when that rank has it. A rank that has left takes nothing: the request waits here, and is
+//! carried out or sent on anew when another rank has all that it had.
 
 use super::Rank;
 use super::onward::Key;
@@ -26,13 +27,17 @@ impl Rank {
         }
         let attempt = self.onward.borrow_mut().tell(key, to);
         let word = Word::Onward(key.0, key.1, request.path.clone());
-        let me = self.me.clone();
+        let (me, request) = (self.me.clone(), request.clone());
         tokio::task::spawn_local(async move {
             loop {
                 let Some(rank) = me.upgrade() else { return };
                 let Some(server) = rank.server() else { return };
                 if !rank.onward.borrow().is_open(key, attempt) {
                     return;
+                }
+                if rank.look(|core| core.keeper(request.path.ino)).is_some_and(|k| k != to) {
+                    rank.onward.borrow_mut().taken(key, to);
+                    return rank.event(Event::Request(client, request));
                 }
                 server.tell_rank(to, &word);
                 drop((rank, server));
@@ -58,6 +63,7 @@ impl Rank {
     pub fn peer_word(&self, from: mds::Rank, word: Word) {
         match word {
             Word::Owner(message) => self.event(Event::Peer(from, Box::new(message))),
+            Word::Onward(..) if self.look(mds::Mds::has_left).unwrap_or(false) => {}
             Word::Onward(client, tid, path) => {
                 let awaited = self.onward.borrow_mut().awaits((client, tid), path, Instant::now());
                 if let Some(server) = self.server().filter(|_| awaited) {

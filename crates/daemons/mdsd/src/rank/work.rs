@@ -115,6 +115,10 @@ impl Rank {
                 }
             }
             Action::Flushed => self.flushed(),
+            Action::Left => {
+                self.left.set(true);
+                self.left_set.notify_waiters();
+            }
             Action::Peer(to, message) => {
                 if let Some(server) = self.server() {
                     server.tell_rank(to, &Word::Owner(*message));

@@ -31,7 +31,7 @@ const FIRST: Rank = Rank(0);
 
 impl Mds {
     /// The owner that serves an inode.
-    pub(crate) fn keeper(&self, ino: Ino) -> Rank {
+    pub fn keeper(&self, ino: Ino) -> Rank {
         self.in_place_of(ino.owner())
     }
 
@@ -48,7 +48,7 @@ impl Mds {
     }
 
     /// Whether this owner serves no more.
-    pub(crate) fn has_left(&self) -> bool {
+    pub fn has_left(&self) -> bool {
         self.peers.leaving >= Some(Leaving::Flush)
     }
 

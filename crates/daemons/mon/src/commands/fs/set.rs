@@ -151,11 +151,15 @@ fn own_ranks(map: &MdsMap, val: &str) -> Result<(), Refusal> {
             "may not have more than {OWN_LOG_RANKS} ranks of `siphon mds`"
         )));
     }
-    let (name, held) = (&map.fs_name, map.ranks_in.len());
-    if ranks > 0 && ranks < held {
+    // While the file system is down, all ranks have stopped as they are.
+    let stops = map.mds_info.values().filter(|i| i.state == MdsState::STOPPING).map(|i| i.rank);
+    let mut given_up = map.stopped.iter().copied().chain(stops);
+    let kept = given_up.find(|r| map.max_mds > 0 && (*r as usize) < ranks);
+    if let Some(rank) = kept {
         return Err(Refusal::unsupported(format!(
-            "{name} has {held} ranks: directories of `siphon mds` stay with the rank that made them, \
-             so max_mds cannot be lowered; `fs set {name} down true` stops all ranks"
+            "rank {rank} of {} was given up: rank 0 of `siphon mds` has its directories, and it is \
+             not added again",
+            map.fs_name
         )));
     }
     Ok(())
