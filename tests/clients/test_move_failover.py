@@ -1,6 +1,7 @@
 """A movement job goes on when the leader of the monitors, the manager or an OSD is lost at any step.
 
-SIPHON_TEST_LONG=1 loses each of them at each kind of step of each kind of job, and while it is undone."""
+SIPHON_TEST_LONG=1 loses each of them at each kind of step of each kind of job, a replacement among them, and while it is
+undone."""
 import os
 import random
 
@@ -113,4 +114,39 @@ def test_every_kind_of_step(procs, what):
             cl.clean()
             assert cl.placed() == before
             cl.ends(cl.move("start", *args)["id"])
+    cl.whole("d")
+
+
+@pytest.mark.skipif(not LONG, reason="a long one")
+@pytest.mark.parametrize("what", LOST)
+def test_every_kind_of_step_of_a_replacement(procs, what):
+    """The OSD's number gets a new store; a daemon is lost on the way out, while the job waits, and on the way back."""
+    rng = random.Random(f"replace {what}")
+    cl = Moving(procs.conf, "crc")
+    cl.ceph("osd", "set-require-min-compat-client", "luminous")
+    cl.objects("d")
+    cl.clean()
+    before, moves = cl.placed(), cl.on(2)
+    assert moves > 4
+    job = cl.move("start", "replace", "osd.2", "--pgs", "1", "--rate", "250K")["id"]
+    for reached in steps(cl, job, rng):
+        eventually(reached, timeout=180, what="a step on the way out")
+        lose(procs, cl, what)
+    cl.ends(job, "waits for the new device")
+    assert cl.on(2) == 0
+    lose(procs, cl, what)
+    assert cl.job(job)["state"] == "waits for the new device"
+    cl.ceph("osd", "set-group", "noout", "osd.2")
+    eventually(lambda: cl.run("ceph", "osd", "safe-to-destroy", "2", check=False).returncode == 0, timeout=60, what="an empty OSD")
+    procs["osd.2"].kill()
+    cl.ceph("osd", "down", "2")
+    cl.ceph("osd", "destroy", "2", "--force", "--yes-i-really-mean-it")
+    assert siphon("add", "osd", "--data-dir", procs["osd.2"].directory, "--id", "2", "--size", "10G").strip() == "2"
+    procs["osd.2"].start()
+    cl.ceph("osd", "unset-group", "noout", "osd.2")
+    eventually(lambda: 0 < cl.on(2) < moves, timeout=180, what="the first groups to come back")
+    lose(procs, cl, what)
+    cl.ends(job)
+    cl.clean()
+    assert cl.placed() == before and cl.on(2) == moves
     cl.whole("d")

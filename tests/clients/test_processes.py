@@ -362,7 +362,7 @@ def test_a_purged_osd_gives_its_number_back(procs):
         c.ceph("osd", "down", "3")
         c.ceph("osd", "purge", "3", "--yes-i-really-mean-it")
         r = subprocess.run([str(BINARY), *map(str, add)], capture_output=True, text=True, timeout=60)
-        assert r.returncode != 0 and "osd.3 was purged; stop it first" in r.stderr, r
+        assert r.returncode != 0 and "osd.3 was purged or destroyed; stop it first" in r.stderr, r
     finally:
         c.ceph("osd", "unset", "noup")
     procs["osd.3"].kill()
@@ -372,6 +372,18 @@ def test_a_purged_osd_gives_its_number_back(procs):
     eventually(lambda: clean(c, 4), timeout=90, what="active+clean with a new fourth")
     after = {o["osd"]: o["uuid"] for o in c.ceph_json("osd", "dump")["osds"]}
     assert after[3] != before[3] and {o: after[o] for o in range(3)} == {o: before[o] for o in range(3)}
+    # One that is destroyed keeps its number, and a new store can have it. The number of one that is there is refused.
+    again = [*add, "--id", "3"]
+    refused = subprocess.run([str(BINARY), *map(str, again)], capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0 and "osd.3 already exists with another uuid" in refused.stderr, refused
+    procs["osd.3"].kill()
+    c.ceph("osd", "down", "3")
+    c.ceph("osd", "destroy", "3", "--force")
+    assert siphon(*again).strip() == "3"
+    procs["osd.3"].start()
+    eventually(lambda: clean(c, 4), timeout=90, what="active+clean with the number on a new store")
+    osd = next(o for o in c.ceph_json("osd", "dump")["osds"] if o["osd"] == 3)
+    assert osd["uuid"] not in (before[3], after[3]) and "destroyed" not in osd["state"]
     # And it goes for good.
     c.ceph("osd", "out", "3")
     eventually(lambda: all(3 not in p["acting"] + p["up"] and p["state"] == "active+clean"

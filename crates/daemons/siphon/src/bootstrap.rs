@@ -189,34 +189,36 @@ pub async fn admin_session(dir: &Path) -> Result<MonClient> {
     Ok(mon)
 }
 
-/// Makes an OSD known to the monitors, with a key: its number and the key. Repeating it after an
-/// interruption gives the same OSD, if `uuid` is the same.
+/// Makes a new OSD known to the monitors: its number and its key. A number that is asked for must
+/// be free, or that of a destroyed OSD; else the monitors choose the lowest that is free.
 pub async fn new_osd(mon: &MonClient, uuid: &str, id: Option<i32>) -> Result<(i32, CryptoKey)> {
-    // The key is drawn here, and the monitors take it; a key that they already have from an attempt
-    // that was interrupted is fetched instead.
+    // The key is drawn here, and the monitors take it.
     let mine = entity(&[]);
     let secret = serde_json::json!({"cephx_secret": mine.key.to_base64()}).to_string();
     let mut create = serde_json::json!({"prefix": "osd new", "uuid": uuid, "format": "json"});
     if let Some(id) = id {
         create["id"] = id.into();
     }
-    match (command(mon, create, secret.into()).await, id) {
-        (Ok(out), _) => {
-            let out: serde_json::Value =
-                serde_json::from_slice(&out).context("the monitors' answer to `osd new`")?;
-            let id = out["osdid"]
-                .as_i64()
-                .and_then(|n| i32::try_from(n).ok())
-                .context("the monitors gave no number")?;
-            Ok((id, mine.key))
-        }
-        (Err(refused), Some(id)) => {
-            let get = serde_json::json!({"prefix": "auth get-key", "entity": format!("osd.{id}")});
-            let text = command(mon, get, Bytes::new()).await.map_err(|_| refused)?;
-            Ok((id, CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())?))
-        }
-        (Err(refused), None) => Err(refused),
-    }
+    let out = command(mon, create, secret.into()).await?;
+    let out: serde_json::Value =
+        serde_json::from_slice(&out).context("the monitors' answer to `osd new`")?;
+    let id = out["osdid"]
+        .as_i64()
+        .and_then(|n| i32::try_from(n).ok())
+        .context("the monitors gave no number")?;
+    Ok((id, mine.key))
+}
+
+/// The same for an OSD whose identity is kept here: repeating it after an interruption gives the
+/// same OSD. A key that the monitors have from an attempt that was interrupted is fetched.
+async fn same_osd(mon: &MonClient, uuid: &str, id: i32) -> Result<CryptoKey> {
+    let refused = match new_osd(mon, uuid, Some(id)).await {
+        Ok((_, key)) => return Ok(key),
+        Err(refused) => refused,
+    };
+    let get = serde_json::json!({"prefix": "auth get-key", "entity": format!("osd.{id}")});
+    let text = command(mon, get, Bytes::new()).await.map_err(|_| refused)?;
+    Ok(CryptoKey::from_base64(String::from_utf8_lossy(&text).trim())?)
 }
 
 /// Registers an OSD of this directory with the monitors and writes its keyring. Repeating it after
@@ -225,7 +227,7 @@ pub async fn register_osd(home: &Path, mon: &MonClient, entry: &OsdEntry) -> Res
     if home.join(format!("osd.{}", entry.id)).join("keyring").exists() {
         return Ok(());
     }
-    let (_, key) = new_osd(mon, &entry.uuid, Some(entry.id)).await?;
+    let key = same_osd(mon, &entry.uuid, entry.id).await?;
     place_osd(home, mon, entry, key, None, None).await
 }
 

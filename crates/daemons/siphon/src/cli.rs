@@ -295,6 +295,10 @@ pub struct AddMon {
 pub struct AddOsd {
     #[command(flatten)]
     pub role: Role,
+    /// Number of an OSD that was destroyed and gets a new store (`ceph osd destroy`); the lowest
+    /// free one if there is none.
+    #[arg(long, value_name = "N")]
+    pub id: Option<i32>,
     /// Size of its file, which is created sparse: bytes, or with K, M, G, T.
     #[arg(long, default_value = "100G", value_name = "SIZE", value_parser = parse_size)]
     pub size: u64,

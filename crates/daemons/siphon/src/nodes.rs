@@ -181,9 +181,9 @@ fn add_osd(args: AddOsd) -> Result<()> {
             bail!("osd.{} has that device already", o.id);
         }
         let uuid = uuid::Uuid::new_v4().to_string();
-        // Without a number the monitors choose the lowest that is free.
-        let (id, key) = bootstrap::new_osd(&mon, &uuid, None).await?;
-        // A store that is here is of a purged OSD that had the number: it is made anew.
+        let (id, key) = bootstrap::new_osd(&mon, &uuid, args.id).await?;
+        // A store that is here is of a purged or destroyed OSD that had the number: it is made
+        // anew.
         match std::fs::remove_file(osd_start::marker(&dir, id)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(home::explain(&dir, e));
@@ -214,14 +214,14 @@ async fn known(mon: &MonClient) -> Result<BTreeSet<String>> {
     Ok(osds.iter().filter_map(|o| o["uuid"].as_str()).map(str::to_string).collect())
 }
 
-/// Without those that were purged: their numbers and devices are free again.
+/// Without those that were purged or destroyed: their numbers and devices are free again.
 fn still_known(dir: &Path, here: Vec<OsdEntry>, known: &BTreeSet<String>) -> Result<Vec<OsdEntry>> {
-    let (stay, purged): (Vec<_>, Vec<_>) = here.into_iter().partition(|o| known.contains(&o.uuid));
-    for o in purged {
+    let (stay, gone): (Vec<_>, Vec<_>) = here.into_iter().partition(|o| known.contains(&o.uuid));
+    for o in gone {
         let daemon = format!("osd.{}", o.id);
         if dir.join(&daemon).is_dir() {
             DaemonLock::take(dir, &daemon)
-                .with_context(|| format!("{daemon} was purged; stop it first"))?;
+                .with_context(|| format!("{daemon} was purged or destroyed; stop it first"))?;
         }
     }
     Ok(stay)
