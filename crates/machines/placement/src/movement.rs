@@ -25,7 +25,7 @@ use crate::scan::scan;
 use crate::stats::groups;
 use crate::upmap::{Refused, Trial, Upmap, same_place};
 pub(crate) use batch::shift;
-use batch::{Batch, is_replicated, show};
+use batch::{Batch, differing, hold_these, is_replicated, show};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -413,6 +413,7 @@ impl Job {
             count: 0,
             chosen: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            differing: None,
         };
         self.moving.values().for_each(|m| batch.note(m));
         if let Err(Stop(why)) = self.fill(&mut batch) {
@@ -425,7 +426,7 @@ impl Job {
                 return None;
             }
             if self.todo.is_empty() {
-                return self.finish(look);
+                return self.finish(look, batch.differing);
             }
             let why: Vec<String> = batch.blocked.into_iter().take(3).collect();
             self.note = format!("stuck: {}", why.join("; "));
@@ -545,24 +546,7 @@ impl Job {
             return Ok(());
         }
         if !leaving.is_empty() {
-            if self.todo.is_empty() && self.moving.is_empty() {
-                self.todo =
-                    self.on_leaving(map).into_iter().map(|pg| (pg, Upmap::default())).collect();
-            }
-            if self.todo.is_empty() {
-                return Ok(());
-            }
-            let without = self.without(map)?;
-            let here = |pg: &PgId| map.pg_to_raw_upmap(*pg).iter().any(|o| leaving.contains(o));
-            let moving = &self.moving;
-            self.todo.retain(|pg, _| here(pg) || moving.contains_key(pg));
-            for pg in self.todo.keys().filter(|pg| !moving.contains_key(pg)) {
-                if batch.is_full() {
-                    break;
-                }
-                batch.leave(*pg, &leaving, &without);
-            }
-            return Ok(());
+            return self.fill_leaving(batch, &leaving);
         }
         let mut never = Vec::new();
         // On the way back, what is on its way turns round first.
@@ -596,6 +580,40 @@ impl Job {
         Ok(())
     }
 
+    /// What is left of OSDs goes elsewhere.
+    fn fill_leaving(
+        &mut self,
+        batch: &mut Batch<'_>,
+        leaving: &BTreeSet<OsdId>,
+    ) -> Result<(), Stop> {
+        let map = batch.look.map;
+        if self.todo.is_empty() && self.moving.is_empty() {
+            // If nothing is left, weights come next: one look at all PGs serves both.
+            let found = differing(map, &self.without(map)?, leaving);
+            let mut placer = map.placer();
+            let here =
+                |pg: &PgId| placer.raw_upmap(*pg).iter().any(|o| leaving.contains(&OsdId(*o)));
+            let here: Vec<PgId> = found.iter().copied().filter(here).collect();
+            self.todo = here.into_iter().map(|pg| (pg, Upmap::default())).collect();
+            batch.differing = Some(found);
+        }
+        if self.todo.is_empty() || batch.is_full() {
+            return Ok(());
+        }
+        let without = self.without(map)?;
+        let mut gone = Vec::new();
+        for pg in self.todo.keys().filter(|pg| !self.moving.contains_key(pg)) {
+            if batch.is_full() {
+                break;
+            }
+            if !batch.leave(*pg, leaving, &without) {
+                gone.push(*pg);
+            }
+        }
+        gone.iter().for_each(|pg| drop(self.todo.remove(pg)));
+        Ok(())
+    }
+
     fn fill_balance(&self, batch: &mut Batch<'_>) {
         let (look, goal) = (batch.look, &self.goal);
         let measure = match goal.bytes_within {
@@ -617,7 +635,8 @@ impl Job {
         }
     }
 
-    fn finish(&mut self, look: Look<'_>) -> Option<Edits> {
+    /// `differing`: the PGs that a drain's change of CRUSH may place otherwise, if they are known.
+    fn finish(&mut self, look: Look<'_>, differing: Option<Vec<PgId>>) -> Option<Edits> {
         let finished = match (self.way, self.goal.verb) {
             (Way::Forward, Verb::Drain) => {
                 let acts = |o: &OsdId| look.acting.get(o).is_some_and(|n| *n > 0);
@@ -626,11 +645,11 @@ impl Job {
                     return None;
                 }
                 let weights = self.goal.osds.iter().map(|(o, _)| (*o, 0)).collect();
-                self.change_at_last(look.map, Change { weights, ..Change::default() })
+                self.change_at_last(look.map, Change { weights, ..Change::default() }, differing)
             }
             (Way::Forward, Verb::Rule) if !self.changed => {
                 let rules = vec![(self.goal.pool, self.goal.rule)];
-                self.change_at_last(look.map, Change { rules, ..Change::default() })
+                self.change_at_last(look.map, Change { rules, ..Change::default() }, None)
             }
             (Way::Forward, Verb::Replace) => {
                 self.state = State::Waits;
@@ -657,10 +676,18 @@ impl Job {
     }
 
     /// All data is where the change leaves it.
-    fn change_at_last(&mut self, map: &OsdMap, change: Change) -> Result<Edits, Stop> {
+    fn change_at_last(
+        &mut self,
+        map: &OsdMap,
+        change: Change,
+        differing: Option<Vec<PgId>>,
+    ) -> Result<Edits, Stop> {
         let mut new = map.clone();
         let reverse = change.apply(&mut new)?;
-        let upmaps = hold(map, new)?;
+        let upmaps = match differing {
+            Some(these) => hold_these(map, new, these)?,
+            None => hold(map, new)?,
+        };
         (self.changed, self.reverse) = (true, reverse);
         for pg in upmaps.keys() {
             self.before.entry(*pg).or_insert_with(|| Upmap::of(map, *pg));

@@ -25,6 +25,7 @@ mod map;
 mod mapper;
 mod names;
 mod rules;
+mod shifts;
 pub mod tree;
 mod validate;
 mod weights;
@@ -39,3 +40,4 @@ pub use map::{
 pub use mapper::{ITEM_NONE, ITEM_UNDEF, Workspace, is_out};
 pub use names::{Names, is_valid_name};
 pub use rules::{Domains, RuleMode};
+pub use shifts::Shifts;

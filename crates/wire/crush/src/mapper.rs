@@ -15,7 +15,9 @@
 use crate::hash::{LANES, RJENKINS1, hash2, hash3, hash3_of, hash4};
 use crate::ln::{LN_NOISE, ln};
 use crate::map::index_of;
+use crate::shifts::Shifts;
 use crate::{Body, Bucket, ChooseArg, ChooseArgs, CrushMap, op};
+use std::sync::Arc;
 
 /// A position that was left empty (Ceph: `CRUSH_ITEM_NONE`).
 pub const ITEM_NONE: i32 = 0x7fff_ffff;
@@ -36,6 +38,9 @@ pub struct Workspace {
     /// The two working sets and the leaves.
     sets: [Vec<i32>; 3],
     budget: u64,
+    /// Other weights that draws are compared with.
+    watched: Option<Arc<Shifts>>,
+    shifted: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -65,7 +70,20 @@ impl Workspace {
             touched: Vec::new(),
             sets: Default::default(),
             budget: draws,
+            watched: None,
+            shifted: false,
         }
+    }
+
+    /// Compares draws with those by other weights from here on.
+    pub fn watch(&mut self, other: Arc<Shifts>) {
+        self.watched = Some(other);
+    }
+
+    /// Whether the last input may be mapped to other items by the weights that are compared with.
+    /// If not, it is mapped to the same ones.
+    pub fn shifted(&self) -> bool {
+        self.shifted
     }
 }
 
@@ -100,6 +118,13 @@ struct Mapper<'a> {
     perms: &'a mut Vec<Perm>,
     touched: &'a mut Vec<usize>,
     budget: u64,
+    watch: Watch<'a>,
+}
+
+/// Other weights, and whether a draw may fall otherwise with them.
+struct Watch<'a> {
+    other: Option<&'a Shifts>,
+    shifted: &'a mut bool,
 }
 
 impl CrushMap {
@@ -117,8 +142,9 @@ impl CrushMap {
         out: &mut Vec<i32>,
     ) {
         out.clear();
+        workspace.shifted = false;
         let Some(rule) = self.rule(rule) else { return };
-        let Workspace { perms, touched, sets, budget } = workspace;
+        let Workspace { perms, touched, sets, budget, watched, shifted } = workspace;
         for i in touched.drain(..) {
             if let Some(p) = perms.get_mut(i) {
                 p.n = 0;
@@ -129,7 +155,8 @@ impl CrushMap {
             set.clear();
             set.resize(result_max, 0);
         }
-        let mut m = Mapper { map: self, weights, choose_args, x, perms, touched, budget: *budget };
+        let (budget, watch) = (*budget, Watch { other: watched.as_deref(), shifted });
+        let mut m = Mapper { map: self, weights, choose_args, x, perms, touched, budget, watch };
         let t = &self.tunables;
         // The tunable counts retries; the others count as they should.
         let mut tries = t.choose_total_tries.wrapping_add(1);
@@ -470,7 +497,11 @@ impl Mapper<'_> {
             Body::Straw { straws, .. } => straw_choose(bucket, straws, self.x, r),
             Body::Straw2 { item_weights } => {
                 let arg = self.choose_args.and_then(|args| args.get(bucket.id));
-                straw2_choose(bucket, item_weights, arg, position, self.x, r)
+                let best = straw2_choose(bucket, item_weights, arg, position, self.x, r);
+                if let Some(other) = self.watch.other.filter(|_| !*self.watch.shifted) {
+                    *self.watch.shifted = other.may_lose(bucket, item_weights, best, self.x, r);
+                }
+                bucket.items[best]
             }
         }
     }
@@ -556,6 +587,7 @@ fn straw_choose(bucket: &Bucket, straws: &[u32], x: i32, r: i32) -> i32 {
     best.0
 }
 
+/// The place of the item that draws the longest straw.
 fn straw2_choose(
     bucket: &Bucket,
     own: &[u32],
@@ -563,7 +595,7 @@ fn straw2_choose(
     position: usize,
     x: i32,
     r: i32,
-) -> i32 {
+) -> usize {
     let mut weights = own;
     let mut ids = &bucket.items[..];
     if let Some(arg) = arg {
@@ -613,5 +645,5 @@ fn straw2_choose(
             }
         }
     }
-    bucket.items[best]
+    best
 }

@@ -6,7 +6,8 @@ use crate::pace::ClientLatency;
 use crate::scan::scan;
 use crate::upmap::{Refused, Trial, Upmap, same_place};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, OsdId, OsdMap, PgId, Utime};
+use std::sync::Arc;
+use types::{Epoch, OsdId, OsdMap, PgId, PoolId, Utime};
 
 /// What a step is chosen from.
 #[derive(Clone, Copy)]
@@ -33,17 +34,58 @@ pub struct Look<'a> {
 
 /// Upmaps that keep all data where the old map has it when the new one takes its place.
 pub fn hold(old: &OsdMap, new: OsdMap) -> Result<BTreeMap<PgId, Upmap>, Stop> {
-    let other = scan(old, || {
-        let (mut was, mut is) = (old.placer(), new.placer());
-        let new = &new;
+    let other = differing(old, &new, &BTreeSet::new());
+    hold_these(old, new, other)
+}
+
+/// The PGs that the new map may place otherwise, and those that the old one has on some OSDs. Those
+/// with upmaps are among them. A PG of which no draw of CRUSH falls otherwise is mapped once.
+pub(super) fn differing(old: &OsdMap, new: &OsdMap, on: &BTreeSet<OsdId>) -> Vec<PgId> {
+    let by_hand: BTreeSet<PgId> = old.upmapped().into_iter().chain(new.upmapped()).collect();
+    let shifts = old.shifts(new).map(Arc::new);
+    let alike = |pool: PoolId| {
+        let of = |m: &OsdMap| {
+            m.pool(pool).map(|p| (p.crush_rule, p.size, p.kind, p.flags, p.pg_num, p.pgp_num))
+        };
+        of(old) == of(new)
+    };
+    let alike: BTreeSet<PoolId> = old.pools.keys().copied().filter(|p| alike(*p)).collect();
+    let nothing = on.is_empty() && shifts.as_ref().is_some_and(|s| s.is_empty());
+    let on: Vec<i32> = on.iter().map(|o| o.0).collect();
+    scan(old, || {
+        let mut was = match &shifts {
+            Some(shifts) => old.placer_beside(shifts.clone()),
+            None => old.placer(),
+        };
+        let mut is = new.placer();
+        let (by_hand, alike, on, shifts) = (&by_hand, &alike, &on, &shifts);
         move |pg| {
-            let replicated = is_replicated(old, pg);
-            let by_hand = new.pg_upmap.contains_key(&pg) || new.pg_upmap_items.contains_key(&pg);
-            by_hand || !same_place(replicated, is.raw_upmap(pg), was.raw_upmap(pg))
+            let alike = shifts.is_some() && alike.contains(&pg.pool);
+            if by_hand.contains(&pg) {
+                return true;
+            }
+            if alike && nothing {
+                return false;
+            }
+            if was.raw_upmap(pg).iter().any(|o| on.binary_search(o).is_ok()) {
+                return true;
+            }
+            if alike && !was.shifted() {
+                return false;
+            }
+            !same_place(is_replicated(old, pg), is.raw_upmap(pg), was.raw_upmap(pg))
         }
-    });
+    })
+}
+
+/// As [`hold`], of PGs among which are all that are placed otherwise.
+pub(super) fn hold_these(
+    old: &OsdMap,
+    new: OsdMap,
+    these: Vec<PgId>,
+) -> Result<BTreeMap<PgId, Upmap>, Stop> {
     let mut trial = Trial::new(new);
-    for pg in other {
+    for pg in these {
         let was = old.pg_to_raw_upmap(pg);
         let same = same_place(is_replicated(old, pg), &trial.map.pg_to_raw_upmap(pg), &was);
         if same && trial.is_sound(pg) {
@@ -100,6 +142,9 @@ pub(super) struct Batch<'a> {
     pub(super) chosen: BTreeMap<PgId, (Upmap, Moving)>,
     /// Why something does not move now.
     pub(super) blocked: BTreeSet<String>,
+    /// The PGs that weights of zero for the OSDs that are left may place otherwise, if all PGs were
+    /// looked at.
+    pub(super) differing: Option<Vec<PgId>>,
 }
 
 impl Batch<'_> {
@@ -182,12 +227,15 @@ impl Batch<'_> {
     }
 
     /// Brings a PG away from OSDs: to where CRUSH has it without them, if that is allowed, or else
-    /// to the emptiest OSDs that are.
+    /// to the emptiest OSDs that are. False if it is not there.
     pub(super) fn leave(&mut self, pg: PgId, leaving: &BTreeSet<OsdId>, without: &OsdMap) -> bool {
         let was = self.trial.map.pg_to_raw_upmap(pg);
+        if !was.iter().any(|o| leaving.contains(o)) {
+            return false;
+        }
         if was.iter().any(|o| leaving.contains(o) && self.is_busy(*o)) {
             // Wherever to: it cannot leave now.
-            return false;
+            return true;
         }
         let map = self.look.map;
         let crush: Vec<OsdId> =
@@ -200,7 +248,7 @@ impl Batch<'_> {
             if self.blocked.is_empty() {
                 self.blocked.insert(format!("no OSD can take pg {pg}"));
             }
-            return false;
+            return true;
         };
         let (from, to) = shift(is_replicated(map, pg), &was, &is);
         self.take(pg, upmap, from, to);

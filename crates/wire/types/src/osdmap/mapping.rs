@@ -13,7 +13,8 @@
 use super::OsdMap;
 use crate::rados::osd_state;
 use crate::{ObjectLocator, OsdId, PgId, PgPool};
-use crush::{ITEM_NONE, Workspace};
+use crush::{ITEM_NONE, Shifts, Workspace};
+use std::sync::Arc;
 
 /// Where a placement group lives.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,6 +53,12 @@ impl Placer<'_> {
             self.map.apply_upmap(pool, pg, &mut self.scratch.raw);
         }
         &self.scratch.raw
+    }
+
+    /// Whether the last group may be placed otherwise with the weights beside
+    /// ([`OsdMap::placer_beside`]).
+    pub fn shifted(&self) -> bool {
+        self.scratch.workspace.shifted()
     }
 }
 
@@ -131,6 +138,27 @@ impl OsdMap {
     /// Places many groups of this map.
     pub fn placer(&self) -> Placer<'_> {
         Placer { map: self, scratch: Scratch::default() }
+    }
+
+    /// Places many groups of this map, and says of each whether other weights in CRUSH may place it
+    /// otherwise.
+    pub fn placer_beside(&self, other: Arc<Shifts>) -> Placer<'_> {
+        let mut placer = self.placer();
+        placer.scratch.workspace.watch(other);
+        placer
+    }
+
+    /// The weights that another map has in CRUSH, if all else but pools and upmaps that places
+    /// groups is the same.
+    pub fn shifts(&self, other: &OsdMap) -> Option<Shifts> {
+        let exists = |m: &OsdMap, n: usize| m.osds[n].state & osd_state::EXISTS;
+        let same = self.weights == other.weights
+            && self.osds.len() == other.osds.len()
+            && (0..self.osds.len()).all(|n| exists(self, n) == exists(other, n));
+        if !same {
+            return None;
+        }
+        self.crush.shifts(&other.crush)
     }
 
     /// The up set without regard to temporary sets, and its primary.
