@@ -1,4 +1,5 @@
 """Metrics of the manager: what Prometheus would read, and that it moves."""
+import gzip
 import os
 import re
 import shutil
@@ -190,6 +191,18 @@ def test_peers_that_are_silent_or_hostile_keep_nobody_waiting(url):
 def page(url):
     with urllib.request.urlopen(url + "metrics", timeout=30) as r:
         return r.read().decode()
+
+
+def test_a_page_is_compressed_for_those_that_take_it(url):
+    ask = urllib.request.Request(url + "metrics", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(ask, timeout=30) as r:
+        assert r.headers["Content-Encoding"] == "gzip"
+        body = r.read()
+    assert int(r.headers["Content-Length"]) == len(body)
+    values, _ = parse(gzip.decompress(body).decode())
+    assert value(values, "ceph_osd_up") == 3 and len(body) < len(page(url)) / 4
+    with urllib.request.urlopen(url + "metrics", timeout=30) as r:
+        assert r.headers["Content-Encoding"] is None
 
 
 def test_what_boards_and_alerts_read_of_osds(cluster, pool, url):

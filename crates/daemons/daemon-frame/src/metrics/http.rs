@@ -1,8 +1,11 @@
 //! An HTTP server for one page. A connection is answered once and closed; what a peer may send, how
 //! long it may take, and how many there are is bounded.
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::cell::Cell;
 use std::future::Future;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -57,6 +60,34 @@ pub fn read_head(head: &[u8]) -> (Asked, bool) {
         _ => Asked::Unknown,
     };
     (asked, only_head)
+}
+
+/// Whether a request's head says that a compressed answer may come.
+pub fn takes_gzip(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    let fields = head.lines().skip(1).filter_map(|l| l.split_once(':'));
+    let codings = fields
+        .filter(|(name, _)| name.eq_ignore_ascii_case("accept-encoding"))
+        .flat_map(|(_, value)| value.split(','));
+    let takes = |coding: &str| {
+        let mut parts = coding.split(';').map(str::trim);
+        // A weight of zero is a refusal.
+        let refused = |p: &str| {
+            p.strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0))
+        };
+        parts.next().is_some_and(|c| c.eq_ignore_ascii_case("gzip")) && !parts.any(refused)
+    };
+    codings.into_iter().any(takes)
+}
+
+/// Compresses a page on another thread: that of a large cluster takes a while.
+async fn compressed(page: String) -> std::io::Result<Vec<u8>> {
+    let compress = move || {
+        let mut out = GzEncoder::new(Vec::with_capacity(page.len() / 8), Compression::fast());
+        out.write_all(page.as_bytes())?;
+        out.finish()
+    };
+    tokio::task::spawn_blocking(compress).await.map_err(std::io::Error::other)?
 }
 
 const INDEX: &str = "<!DOCTYPE html>\n<html><head><title>Ceph Exporter</title></head><body><h1>Ceph Exporter</h1>\
@@ -149,15 +180,21 @@ async fn answer<F: Future<Output = String>>(
         Asked::Method => ("405 Method Not Allowed", "text/plain", "only GET and HEAD\n".to_owned()),
         Asked::Bad => ("400 Bad Request", "text/plain", "bad request\n".to_owned()),
     };
+    let (coding, body) = match asked == Asked::Metrics && takes_gzip(&head) {
+        true => ("Content-Encoding: gzip\r\n", compressed(body).await?),
+        false => ("", body.into_bytes()),
+    };
     let length = body.len();
     let mut out = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{coding}Content-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    )
+    .into_bytes();
     if !only_head {
-        out.push_str(&body);
+        out.extend_from_slice(&body);
     }
     let send = async {
-        stream.write_all(out.as_bytes()).await?;
+        stream.write_all(&out).await?;
         stream.shutdown().await?;
         // What it still sends is read, for a moment: closing over it could take the answer away
         // from it.
@@ -195,6 +232,54 @@ mod tests {
             assert_eq!(of(bad).0, Asked::Bad, "{bad:?}");
         }
         assert_eq!(read_head(&[0xff, 0xfe, b'\n']).0, Asked::Bad);
+    }
+
+    #[test]
+    fn peers_say_whether_they_take_compressed_pages() {
+        let of =
+            |fields: &str| takes_gzip(format!("GET /metrics HTTP/1.1\r\n{fields}\r\n").as_bytes());
+        assert!(
+            of("Accept-Encoding: gzip\r\n") && of("accept-encoding: br;q=1.0, GZIP ;q=0.5\r\n")
+        );
+        assert!(of("Host: x\r\nAccept-Encoding: deflate\r\nAccept-Encoding: gzip\r\n"));
+        for none in ["", "Accept-Encoding: br\r\n", "Accept-Encoding: gzip;q=0\r\n", "X: gzip\r\n"]
+        {
+            assert!(!of(none), "{none:?}");
+        }
+        assert!(!takes_gzip(&[0xff, 0xfe, b'\n', b':', b'\n']));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_page_comes_compressed_to_peers_that_take_it() {
+        let lines: String = (0..1000).map(|n| format!("up{{osd=\"{n}\"}} 1.0\n")).collect();
+        let page = lines.clone();
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let listener = listen("127.0.0.1", 0).unwrap();
+                let addr = listener.local_addr().unwrap();
+                let serve = serve(listener, move || {
+                    let page = page.clone();
+                    async move { page }
+                });
+                let server = tokio::task::spawn_local(serve);
+                let mut s = TcpStream::connect(addr).await.unwrap();
+                let ask = b"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n";
+                s.write_all(ask).await.unwrap();
+                let mut answer = Vec::new();
+                s.read_to_end(&mut answer).await.unwrap();
+                let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+                let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+                assert!(head.contains("\r\nContent-Encoding: gzip\r\n"), "{head}");
+                let length = format!("Content-Length: {}\r\n", answer.len() - end);
+                assert!(head.contains(&length), "{head}");
+                let mut text = String::new();
+                let mut reader = flate2::read::GzDecoder::new(&answer[end..]);
+                std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+                assert!(text == lines && answer.len() < lines.len() / 4);
+                server.abort();
+            })
+            .await;
     }
 
     #[tokio::test(flavor = "current_thread")]

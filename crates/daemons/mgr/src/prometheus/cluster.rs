@@ -765,4 +765,39 @@ mod tests {
         ];
         assert_eq!(values, wanted);
     }
+
+    /// A page for so many OSDs and pools.
+    fn page(osds: i32, pools: i64) -> String {
+        use types::PgPool;
+        use types::osdmap::Osd;
+        use types::rados::osd_state;
+        let up = Osd { state: osd_state::EXISTS | osd_state::UP, ..Osd::default() };
+        let mut map = OsdMap { osds: vec![up; osds as usize], ..OsdMap::default() };
+        for id in 1..=pools {
+            map.pools.insert(PoolId(id), PgPool { size: 3, pg_num: 32, ..PgPool::default() });
+            map.pool_names.insert(PoolId(id), format!("pool-{id}"));
+        }
+        let mut state = MgrState { osd_map: Some(std::sync::Arc::new(map)), ..MgrState::default() };
+        for osd in 0..osds {
+            let names = ["op_w", "op_r", "qos_capacity", "qos_capacity_learned"];
+            let counters = names.into_iter().map(|name| (name.to_owned(), u64::MAX >> 16));
+            state.pg_map.osds.entry(OsdId(osd)).or_default().counters = counters.collect();
+        }
+        let metadata = |osd| json!({"id": osd, "hostname": "a-host-with-a-name", "devices": "sda"});
+        let monitors =
+            FromMonitors { osds: (0..osds).map(metadata).collect(), ..FromMonitors::default() };
+        let mut out = Text::default();
+        write(&state, &monitors, "x", &mut out);
+        out.finish()
+    }
+
+    #[test]
+    fn a_page_grows_with_the_cluster_and_no_faster() {
+        let (small, large) = (page(1000, 10), page(10_000, 10));
+        let each = (large.len() - small.len()) / 9000;
+        assert!((500..8000).contains(&each), "{each} bytes for each OSD");
+        // Pools and OSDs do not multiply.
+        let pool = (page(1000, 110).len() - small.len()) / 100;
+        assert!((500..16_000).contains(&pool), "{pool} bytes for each pool");
+    }
 }
