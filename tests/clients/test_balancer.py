@@ -65,7 +65,8 @@ def test_settings(cl):
     assert status(cl)["mode"] == "none"
     cl.fails("ceph", "balancer", "optimize", "p", errno=8, text="choose a valid mode")
     cl.fails("ceph", "balancer", "mode", "crush-compat", errno=95, text="crush-compat")
-    cl.fails("ceph", "balancer", "mode", "read", errno=22)
+    cl.fails("ceph", "balancer", "mode", "sideways", errno=22)
+    cl.fails("ceph", "balancer", "mode", "read", errno=1, text="required for pg-upmap-primary")
     cl.ceph("balancer", "mode", "upmap")
     assert cl.ceph("config", "get", "mgr", "mgr/balancer/mode").strip() == "upmap"
 
@@ -176,3 +177,36 @@ def test_weights_by_use(cl):
     assert 0 < len([w for w in weights if w not in (0.5, 1)]) <= 2, weights
     assert weights[0] == pytest.approx(0.6, abs=0.001), "it has least by far, and gets the most that one step may give"
     cl.fails("ceph", "osd", "reweight-by-pg", "101", "0.1", "2", "nowhere", errno=2, text="pool 'nowhere' does not exist")
+
+
+def test_reads_are_evened_out_by_primaries(cl):
+    def primaries():
+        number = cl.ceph_json("osd", "pool", "get", "even", "pg_num")["pool_id"]
+        groups = cl.ceph_json("pg", "dump", "pgs_brief")["pg_stats"]
+        return {p["pgid"]: (p["up_primary"], sorted(p["up"])) for p in groups if p["pgid"].startswith(f"{number}.")}
+
+    def uneven():
+        """By how many groups an OSD leads more or less than a third of those that it has."""
+        led = [p for p, _ in primaries().values()]
+        return max(abs(led.count(osd) - has / 3) for osd, has in counts(cl, "even").items())
+
+    for osd in range(6):
+        cl.ceph("osd", "reweight", str(osd), "1")
+    clean(cl)
+    cl.ceph("osd", "set-require-min-compat-client", "reef", "--yes-i-really-mean-it")
+    cl.ceph("config", "set", "mgr", "mgr/balancer/upmap_max_optimizations", "3")
+    cl.ceph("balancer", "mode", "read")
+    before, worst, plans = primaries(), uneven(), 0
+    while optimized(cl, f"lead{plans}", "even"):
+        orders = re.findall(r"ceph osd (?:rm-)?pg-upmap-primary (\S+)", cl.ceph("balancer", "show", f"lead{plans}"))
+        assert 0 < len(orders) <= 3 and plans < 20
+        cl.ceph("balancer", "execute", f"lead{plans}")
+        clean(cl)
+        changed = {p["pgid"] for p in cl.ceph_json("osd", "dump")["pg_upmap_primaries"]}
+        assert set(orders) & changed
+        plans += 1
+    after = primaries()
+    assert plans > 0 and uneven() < worst and uneven() <= 2, (worst, uneven())
+    assert {pg: up for pg, (_, up) in after.items()} == {pg: up for pg, (_, up) in before.items()}, "no data moves"
+    cl.ceph("osd", "rm-pg-upmap-primary-all")
+    eventually(lambda: primaries() == before, what="the primaries that CRUSH chooses")

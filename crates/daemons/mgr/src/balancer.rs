@@ -7,6 +7,7 @@ use crate::state::MgrState;
 use command::Refusal;
 use conf::Config;
 use placement::balance::{Bounds, Measure, Proposal, propose};
+use placement::leads::{Lead, propose_leads};
 use placement::stats::{Holds, Stats, Usage};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use types::{OsdMap, PgId, PoolId, Release, Utime};
 pub struct Settings {
     /// It acts by itself.
     pub active: bool,
-    /// `upmap`, or `none`.
+    /// `upmap`, `read`, `upmap-read`, or `none`.
     pub mode: String,
     /// Pools that it is limited to; all if there are none.
     pub pools: Vec<PoolId>,
@@ -101,24 +102,30 @@ pub struct Plan {
     pub map: Arc<OsdMap>,
     /// The pools that it is limited to.
     pub pools: Vec<PoolId>,
-    /// The changes.
+    /// The changes of where copies are,
     pub proposals: Vec<Proposal>,
+    /// and of which copies lead.
+    pub leads: Vec<Lead>,
 }
 
 impl Plan {
     /// The monitors' commands that execute it.
     pub fn orders(&self) -> Vec<Value> {
-        self.proposals
-            .iter()
-            .map(|p| match p.upmap.items.as_slice() {
-                [] => json!({"prefix": "osd rm-pg-upmap-items", "pgid": p.pg.to_string()}),
-                items => {
-                    let ids: Vec<_> =
-                        items.iter().flat_map(|(a, b)| [a.to_string(), b.to_string()]).collect();
-                    json!({"prefix": "osd pg-upmap-items", "pgid": p.pg.to_string(), "id": ids})
-                }
-            })
-            .collect()
+        let upmaps = self.proposals.iter().map(|p| match p.upmap.items.as_slice() {
+            [] => json!({"prefix": "osd rm-pg-upmap-items", "pgid": p.pg.to_string()}),
+            items => {
+                let ids: Vec<_> =
+                    items.iter().flat_map(|(a, b)| [a.to_string(), b.to_string()]).collect();
+                json!({"prefix": "osd pg-upmap-items", "pgid": p.pg.to_string(), "id": ids})
+            }
+        });
+        let leads = self.leads.iter().map(|l| match l.unasked {
+            true => json!({"prefix": "osd rm-pg-upmap-primary", "pgid": l.pg.to_string()}),
+            false => json!({
+                "prefix": "osd pg-upmap-primary", "pgid": l.pg.to_string(), "id": l.to.to_string()
+            }),
+        });
+        upmaps.chain(leads).collect()
     }
 
     /// The map with its changes.
@@ -126,6 +133,12 @@ impl Plan {
         let mut map = (*self.map).clone();
         for p in &self.proposals {
             p.upmap.put(&mut map, p.pg);
+        }
+        for l in &self.leads {
+            match l.unasked {
+                true => drop(map.pg_upmap_primaries.remove(&l.pg)),
+                false => drop(map.pg_upmap_primaries.insert(l.pg, l.to)),
+            }
         }
         map
     }
@@ -143,6 +156,10 @@ impl Plan {
             let ids: Vec<_> = p.upmap.items.iter().map(|(a, b)| format!("{a} {b}")).collect();
             lines.push(format!("ceph osd pg-upmap-items {} {}", p.pg, ids.join(" ")));
         }
+        lines.extend(self.leads.iter().map(|l| match l.unasked {
+            true => format!("ceph osd rm-pg-upmap-primary {}", l.pg),
+            false => format!("ceph osd pg-upmap-primary {} {}", l.pg, l.to),
+        }));
         lines.join("\n")
     }
 
@@ -154,10 +171,14 @@ impl Plan {
                 p.upmap.items.iter().map(|(a, b)| json!({"from": a.0, "to": b.0})).collect();
             json!({"pgid": p.pg.to_string(), "mappings": pairs})
         };
+        let (fewer, more): (Vec<_>, Vec<_>) = self.leads.iter().partition(|l| l.unasked);
+        let lead = |l: &&Lead| json!({"pgid": l.pg.to_string(), "primary_osd": l.to.0});
         json!({
             "epoch": self.map.epoch.0 + 1,
             "new_pg_upmap_items": new.iter().map(pairs).collect::<Vec<_>>(),
             "old_pg_upmap_items": old.iter().map(|p| p.pg.to_string()).collect::<Vec<_>>(),
+            "new_pg_upmap_primaries": more.iter().map(lead).collect::<Vec<_>>(),
+            "old_pg_upmap_primaries": fewer.iter().map(|l| l.pg.to_string()).collect::<Vec<_>>(),
         })
     }
 }
@@ -249,16 +270,21 @@ pub fn stats(state: &MgrState) -> Stats {
     Stats { groups: groups.collect(), usage: usage.collect() }
 }
 
-/// Whether clients understand upmaps.
-pub fn clients_know_upmaps(map: &OsdMap) -> Result<(), Refusal> {
-    if map.require_min_compat_client >= Release::LUMINOUS {
+/// Whether clients understand what a mode changes.
+pub fn clients_know(map: &OsdMap, mode: &str) -> Result<(), Refusal> {
+    let (needed, name, what) = match mode {
+        "upmap" => (Release::LUMINOUS, "luminous", "pg-upmap"),
+        "read" | "upmap-read" => (Release::REEF, "reef", "pg-upmap-primary"),
+        _ => return Ok(()),
+    };
+    if map.require_min_compat_client >= needed {
         return Ok(());
     }
     Err(Refusal::new(
         Errno::EPERM,
         format!(
-            "min_compat_client \"{}\" < \"luminous\", which is required for pg-upmap. Try \"ceph \
-             osd set-require-min-compat-client luminous\" before enabling this mode",
+            "min_compat_client \"{}\" < \"{name}\", which is required for {what}. Try \"ceph \
+             osd set-require-min-compat-client {name}\" before enabling this mode",
             map.require_min_compat_client
         ),
     ))
@@ -301,15 +327,17 @@ pub fn optimize(state: &MgrState, name: &str, pools: Vec<PoolId>) -> Result<Plan
             settings.max_misplaced
         ));
     }
-    match settings.mode.as_str() {
-        "upmap" => {}
+    let (upmaps, reads) = match settings.mode.as_str() {
+        "upmap" => (true, false),
+        "read" => (false, true),
+        "upmap-read" => (true, true),
         "none" => {
             let text = "Please do \"ceph balancer mode\" to choose a valid mode first";
             return Err(Refusal::new(Errno::ENOEXEC, text));
         }
         mode => return Err(Refusal::invalid(format!("Unrecognized mode {mode}"))),
-    }
-    clients_know_upmaps(map)?;
+    };
+    clients_know(map, &settings.mode)?;
     if map.pools.is_empty() {
         return Err(Refusal::new(Errno::ENOENT, "No pools available"));
     }
@@ -328,8 +356,16 @@ pub fn optimize(state: &MgrState, name: &str, pools: Vec<PoolId>) -> Result<Plan
     let whole = PgState::ACTIVE | PgState::CLEAN;
     let movable = |pg: PgId| state.pg_map.pgs.get(&pg).is_some_and(|s| s.state == whole);
     let bounds = Bounds { measure: settings.measure(), changes: settings.changes };
-    let proposals = propose(map, &stats(state), &chosen, bounds, &movable);
-    if proposals.is_empty() {
+    let proposals = match upmaps {
+        true => propose(map, &stats(state), &chosen, bounds, &movable),
+        false => Vec::new(),
+    };
+    // Copies first: a copy that moves may be the one that would lead.
+    let leads = match reads && proposals.is_empty() {
+        true => propose_leads(map, &chosen, settings.changes, &movable),
+        false => Vec::new(),
+    };
+    if proposals.is_empty() && leads.is_empty() {
         return Err(Refusal::new(
             Errno::EALREADY,
             "Unable to find further optimization, or pool(s) pg_num is decreasing, or distribution \
@@ -342,6 +378,7 @@ pub fn optimize(state: &MgrState, name: &str, pools: Vec<PoolId>) -> Result<Plan
         map: map.clone(),
         pools,
         proposals,
+        leads,
     })
 }
 

@@ -6,6 +6,7 @@
 //! * [`upmap`] -- the upmap of one PG, and the one that gives a wanted placement;
 //! * [`balance`] -- proposals of upmaps;
 //! * [`eval`] -- scores of a distribution, as `ceph balancer eval` shows them;
+//! * [`leads`] -- proposals of primaries;
 //! * [`movement`] -- movement of data as a job;
 //! * [`pace`] -- how much of its limits such a job uses, and when it ends;
 //! * [`reweight`] -- `osd reweight-by-utilization` and `reweight-by-pg`.
@@ -14,6 +15,7 @@
 
 pub mod balance;
 pub mod eval;
+pub mod leads;
 pub mod movement;
 pub mod pace;
 pub mod reweight;

@@ -233,9 +233,9 @@ osd_pool_default_type|str|advanced|replicated|replicated,erasure|r|mon|Type of a
 osd_pool_default_pg_autoscale_mode|str|advanced|off|on,off,warn|r|mon|pg_autoscale_mode of a new pool.
 mon_target_pg_per_osd|uint|advanced|100|1..|r|mgr|PGs that an OSD should have, with all copies, when pools are proposed another pg_num.
 mgr/balancer/active|bool|basic|false||r|mgr|The balancer acts by itself.
-mgr/balancer/mode|str|basic|upmap|none,crush-compat,upmap|r|mgr|How the balancer evens out; crush-compat is not there.
+mgr/balancer/mode|str|basic|upmap|none,crush-compat,upmap,read,upmap-read|r|mgr|How the balancer evens out: copies, which of them lead, or both; crush-compat is not there.
 mgr/balancer/sleep_interval|secs|advanced|60|1..|r|mgr|How often the balancer acts by itself.
-mgr/balancer/upmap_max_optimizations|uint|advanced|10|1..10000|r|mgr|Upmaps that the balancer changes at once, at most.
+mgr/balancer/upmap_max_optimizations|uint|advanced|10|1..10000|r|mgr|Upmaps or primaries that the balancer changes at once, at most.
 mgr/balancer/upmap_max_deviation|uint|advanced|5|1..|r|mgr|PGs of a pool that an OSD may have more or less than its part.
 mgr/balancer/upmap_metric|str|advanced|pgs|pgs,bytes|r|mgr|What the balancer evens out: the PGs of each pool, or the bytes of all pools of a rule together.
 mgr/balancer/upmap_max_deviation_bytes|float|advanced|0.05|0.001..1|r|mgr|By which part of what an OSD should have it may have more or less, when bytes are evened out.

@@ -29,7 +29,7 @@ const fn reweighting(signature: &'static str, help: &'static str, perm: &'static
 pub(super) const COMMANDS: &[Entry] = &[
     read("balancer status", "Show balancer status", "mgr", status),
     ordering(
-        "balancer mode name=mode,type=CephChoices,strings=none|crush-compat|upmap",
+        "balancer mode name=mode,type=CephChoices,strings=none|crush-compat|upmap|read|upmap-read",
         "Set balancer mode; crush-compat is not there",
         "rw",
         mode,
@@ -134,8 +134,7 @@ fn mode(cx: &Context<'_>) -> Result<Ordered, Refusal> {
                  change weight sets with ceph osd crush weight-set",
             ));
         }
-        "upmap" => balancer::clients_know_upmaps(cx.map)?,
-        _ => {}
+        _ => balancer::clients_know(cx.map, mode)?,
     }
     cx.state.balancer.borrow_mut().settings.mode = mode.to_owned();
     Ok(Ordered { orders: vec![setting("mode", mode)], reply: Reply::empty() })

@@ -54,7 +54,10 @@ pub(super) async fn balance(inner: Weak<Inner>) {
         let Ok(plan) = made else { continue };
         let ordered = Ordered { orders: plan.orders(), ..Ordered::default() };
         match carry_out(&m.frame.mon, ordered).await {
-            Ok(_) => tracing::info!("balancer: {} upmaps changed", plan.proposals.len()),
+            Ok(_) => {
+                let (upmaps, leads) = (plan.proposals.len(), plan.leads.len());
+                tracing::info!("balancer: {upmaps} upmaps and {leads} primaries changed");
+            }
             Err(refusal) => tracing::warn!("balancer: {}", refusal.message),
         }
     }
