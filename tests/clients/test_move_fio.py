@@ -67,6 +67,8 @@ runtime=36000
         job = json.loads(out[out.index("{"):])["jobs"][0]
         assert "verify:" not in err and job["error"] in (0, 4, 128), (job["error"], err)
         assert job["write"]["total_ios"] > 50 and job["read"]["total_ios"] > 0, job
+        p99 = job["write"]["clat_ns"]["percentile"]["99.000000"] / 1e6
+        print(f"fio: {job['write']['total_ios']} writes, {job['read']['total_ios']} reads compared, p99 of writes {p99:.1f} ms")
 
 
 class Racked(Moving):
@@ -117,7 +119,9 @@ def goes(cl, load, *args):
     cl.clean()
     load.runs()
     least = cl.least(before, cl.placed())
-    assert 0 < least and done["bytes_moved"] <= MOST * least, (args, done["bytes_moved"], least)
+    moved = done["bytes_moved"]
+    assert 0 < least and moved <= MOST * least, (args, moved, least)
+    print(f"{' '.join(args)}: {moved} bytes moved, {moved / least:.3f} of the least, in {done['maps']} maps")
     return job
 
 
@@ -137,6 +141,7 @@ def undoes(cl, load, rng, *args):
     assert cl.placed() == before
     after = cl.ceph_json("osd", "dump")
     assert (after["pg_upmap_items"], after["pg_upmap"]) == (dump["pg_upmap_items"], dump["pg_upmap"])
+    print(f"{' '.join(args)}: undone after {maps} maps")
 
 
 def test_drain_and_grow_a_host(cl, load):
