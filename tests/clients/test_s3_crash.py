@@ -25,7 +25,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="runs the installed S3 clients")
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
-ROUNDS = 100 if LONG else 4
+ROUNDS = int(os.environ.get("SIPHON_TEST_ROUNDS", 100 if LONG else 4))
 WORKERS = 5
 MIB = 1 << 20
 PLAIN, VERSIONED = "plain", "versioned"
@@ -35,12 +35,12 @@ SEED = int(os.environ.get("SIPHON_TEST_SEED", random.randrange(1 << 32)))
 class Gateway:
     """`siphon s3`, which is killed."""
 
-    def __init__(self, cluster, env):
-        self.cluster, self.env, self.port = cluster, env, free_port()
+    def __init__(self, conf, env):
+        self.conf, self.env, self.port = conf, env, free_port()
         self.process = None
 
     def start(self):
-        argv = [str(BINARY), "s3", "--data-dir", str(self.cluster.directory), "--bind", f"127.0.0.1:{self.port}", "--threads", "1"]
+        argv = [str(BINARY), "s3", "--conf", str(self.conf), "--bind", f"127.0.0.1:{self.port}", "--threads", "1"]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         said = self.process.stdout.readline()
         while said and "S3 is served" not in said:
@@ -54,9 +54,13 @@ class Gateway:
         self.process.wait()
 
     def client(self):
-        return boto3.client("s3", endpoint_url=f"http://127.0.0.1:{self.port}", aws_access_key_id=self.env["AWS_ACCESS_KEY_ID"],
-                            aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1",
-                            config=Config(retries={"max_attempts": 0}, read_timeout=60, s3={"addressing_style": "path"}))
+        return client(self.port, self.env)
+
+
+def client(port, env):
+    return boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", aws_access_key_id=env["AWS_ACCESS_KEY_ID"],
+                        aws_secret_access_key=env["AWS_SECRET_ACCESS_KEY"], region_name="us-east-1",
+                        config=Config(retries={"max_attempts": 0}, read_timeout=60, s3={"addressing_style": "path"}))
 
 
 class Unanswered(Exception):
@@ -190,21 +194,22 @@ class Draw:
 
 
 class Load:
-    """Workers until the gateway is gone."""
+    """Workers until the gateway is gone, or they are told to stop."""
 
-    def __init__(self, gateway, turn):
-        self.keys, self.wrong, self.answered = [], [], 0
+    def __init__(self, gateway, turn, versioned=Versioned):
+        self.versioned = versioned
+        self.keys, self.wrong, self.answered, self.stopping = [], [], 0, False
         self.threads = [threading.Thread(target=self.work, args=(gateway.client(), turn, n)) for n in range(WORKERS)]
         for t in self.threads:
             t.start()
 
     def work(self, s3, turn, n):
         draw = Draw(SEED * 1_000_003 + turn * 101 + n)
-        kinds = [Plain if k % 3 else Versioned for k in range(6)]
+        kinds = [Plain if k % 3 else self.versioned for k in range(6)]
         keys = [kind(s3, f"r{turn}/w{n}/{k}", draw) for k, kind in enumerate(kinds)]
         self.keys.extend(keys)
         try:
-            while True:
+            while not self.stopping:
                 key = draw.random.choice([k for k in keys if not k.closed])
                 key.work([k for k in keys if isinstance(k, Plain) and k is not key])
                 self.answered += 1
@@ -341,6 +346,26 @@ class Admin:
         print(f"the model of {key}:", [vars(k) for k in keys if k.name == key])
 
 
+def settle(conf):
+    """What gateways left that ended is settled, without waiting for a day."""
+    run_live("s3-layout", "what_gateways_left", SIPHON_TEST_CEPH_CONF=str(conf))
+
+
+def check(beside, admin, keys, turn, settle):
+    """Another gateway sees the same, at once and after what was left is settled."""
+    wrong = look(beside, keys)
+    assert not wrong, (SEED, turn, wrong)
+    for upload in beside.list_multipart_uploads(Bucket=PLAIN).get("Uploads", []):
+        give_up(beside, upload["Key"], upload["UploadId"])
+    for key in keys:
+        key.upload = None
+    settle()
+    wrong = look(beside, keys) + admin.faults()
+    for what in wrong[:3]:
+        admin.tell(what.split()[0].rstrip(":"), keys)
+    assert not wrong, (SEED, turn, wrong)
+
+
 def test_a_gateway_that_is_killed(siphon_factory):
     missing = [p for p in ("radosgw-admin", "rados") if not shutil.which(p)]
     assert not missing, f"not installed: {missing}"
@@ -351,7 +376,7 @@ def test_a_gateway_that_is_killed(siphon_factory):
     for bucket in (PLAIN, VERSIONED):
         beside.create_bucket(Bucket=bucket)
     beside.put_bucket_versioning(Bucket=VERSIONED, VersioningConfiguration={"Status": "Enabled"})
-    gateway, admin, keys = Gateway(cluster, env), Admin(cluster.conf), []
+    gateway, admin, keys = Gateway(cluster.conf, env), Admin(cluster.conf), []
     print(f"SIPHON_TEST_SEED={SEED}")
     moments = random.Random(SEED)
     for turn in range(ROUNDS):
@@ -366,15 +391,4 @@ def test_a_gateway_that_is_killed(siphon_factory):
         load.ended()
         keys += load.keys
         if turn % 10 == 9 or turn == ROUNDS - 1:
-            # Another gateway sees the same, at once and after what was left is settled.
-            wrong = look(beside, keys)
-            assert not wrong, (SEED, turn, wrong)
-            for upload in beside.list_multipart_uploads(Bucket=PLAIN).get("Uploads", []):
-                give_up(beside, upload["Key"], upload["UploadId"])
-            for key in keys:
-                key.upload = None
-            run_live("s3-layout", "what_gateways_left", SIPHON_TEST_CEPH_CONF=str(cluster.conf))
-            wrong = look(beside, keys) + admin.faults()
-            for what in wrong[:3]:
-                admin.tell(what.split()[0].rstrip(":"), keys)
-            assert not wrong, (SEED, turn, wrong)
+            check(beside, admin, keys, turn, lambda: settle(cluster.conf))
