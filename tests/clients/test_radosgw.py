@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 import rados
 
+import s3_tools
 from conftest import BINARY, CHROOT, eventually, free_port
 
 USER, ACCESS, SECRET = "s3-user", "access-key-of-test", "secret-key-of-test"
@@ -408,3 +409,13 @@ def test_s3cmd_and_rclone(gateway, tmp_path):
     rclone("purge", "r:rclone")
     s3cmd("del", "s3://s3cmd/file")
     s3cmd("rb", "s3://s3cmd")
+
+
+def test_restic(gateway, s3, tmp_path):
+    s3.create_bucket(Bucket="restic")
+    s3_tools.restic(gateway.url, ACCESS, SECRET, "restic", tmp_path)
+
+
+@pytest.mark.skipif(not s3_tools.PYPI, reason=s3_tools.WHY)
+def test_boto3_and_aws_of_pypi(gateway, tmp_path):
+    s3_tools.of_pypi(gateway.url, ACCESS, SECRET, tmp_path)

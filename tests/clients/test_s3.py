@@ -19,6 +19,7 @@ import zlib
 
 import pytest
 
+import s3_tools
 from conftest import CHROOT, eventually, free_port
 
 boto3 = pytest.importorskip("boto3")
@@ -440,6 +441,15 @@ def test_rclone(endpoint, s3, bucket, tmp_path):
     for f in source.iterdir():
         assert (tmp_path / "out" / f.name).read_bytes() == f.read_bytes()
     tool(["rclone", *common, "purge", f"{remote}{bucket}"])
+
+
+def test_restic(endpoint, bucket, tmp_path):
+    s3_tools.restic(endpoint.url, endpoint.access, endpoint.secret, bucket, tmp_path)
+
+
+@pytest.mark.skipif(not s3_tools.PYPI, reason=s3_tools.WHY)
+def test_boto3_and_aws_of_pypi(endpoint, tmp_path):
+    s3_tools.of_pypi(endpoint.url, endpoint.access, endpoint.secret, tmp_path)
 
 
 class Stock:

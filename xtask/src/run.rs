@@ -29,6 +29,7 @@ const PACKAGES: &[&str] = &[
     "python3-boto3",
     "s3cmd",
     "rclone",
+    "restic",
     "jq",
     "build-essential",
 ];
@@ -80,6 +81,9 @@ pub struct Tests {
     /// the cluster. Fetches that crate and its dependencies.
     #[arg(long)]
     pub rados_crate: bool,
+    /// Also run the newest boto3 and aws of PyPI through gateways for S3. Fetches them.
+    #[arg(long)]
+    pub pypi: bool,
     /// A test program or a file of client tests that fails is not run once more alone.
     #[arg(long)]
     pub strict: bool,
@@ -99,6 +103,7 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
         ref debian13,
         differential,
         rados_crate,
+        pypi,
         strict,
         no_install,
         ref only,
@@ -110,6 +115,9 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
         install(PACKAGES)?;
         if differential {
             install(PEER_PACKAGES)?;
+        }
+        if pypi {
+            install(&["python3-pip"])?;
         }
     }
     if only.is_empty() {
@@ -133,6 +141,9 @@ pub fn test(tests: &Tests, timing: &mut Timing) -> Result<()> {
     }
     if rados_crate {
         variables.push(("SIPHON_TEST_RADOS_CRATE".to_owned(), "1".to_owned()));
+    }
+    if pypi {
+        variables.push(("SIPHON_TEST_PYPI".to_owned(), "1".to_owned()));
     }
     let clients = Clients { root: &root, variables, long, strict, only };
     if only.is_empty() {
