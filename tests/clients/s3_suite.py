@@ -10,8 +10,10 @@ gateway; and, where ours does not pass, the reason: a word of REASONS, and detai
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,9 @@ LIST = HERE / "s3_tests.txt"
 FILES = ("test_s3.py", "test_headers.py")
 GATEWAYS = ("siphon", "radosgw-16.2", "radosgw-18.2")
 OUTCOMES = ("pass", "fail", "none")
+# Of a run alone, never in the list: the gateway went away.
+LOST = "lost"
+SIGNS_OF_LOSS = ("Could not connect to the endpoint", "Connection was closed before", "Connection aborted", "Connection refused")
 # A test that waits for lifecycle needs several days of the suite, which are this many seconds each.
 DAY = 10
 ONE_TEST_SECONDS = 400
@@ -78,8 +83,9 @@ def configuration(port, job):
     return "\n".join(lines) + "\n"
 
 
-def run(suite, port, directory, names=(), jobs=1):
-    """Runs tests of the suite, all that are in scope if none are named; the outcome of each by its name."""
+def run(suite, port, directory, names=(), jobs=1, waits=False):
+    """Runs tests of the suite, all that are in scope if none are named; the outcome of each by its name. Each test `waits`
+    for a gateway that is not there; one that lost it on the way has the outcome LOST."""
     directory = Path(directory)
     python = os.environ.get("SIPHON_S3_TESTS_PYTHON", sys.executable)
     argv = [python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "s3_suite",
@@ -93,7 +99,8 @@ def run(suite, port, directory, names=(), jobs=1):
         log = open(directory / f"suite.{job}.log", "ab")
         conf = directory / f"s3tests.{job}.conf"
         conf.write_text(configuration(port, job))
-        job_env = {"S3TEST_CONF": str(conf), "SIPHON_S3_TESTS_OUTCOMES": str(outcomes), "SIPHON_S3_TESTS_SHARD": f"{job}/{jobs}"}
+        job_env = {"S3TEST_CONF": str(conf), "SIPHON_S3_TESTS_OUTCOMES": str(outcomes), "SIPHON_S3_TESTS_SHARD": f"{job}/{jobs}",
+                   "SIPHON_S3_TESTS_WAIT": str(port if waits else "")}
         running.append((subprocess.Popen(argv, cwd=suite, env={**env, **job_env}, stdout=log, stderr=log), outcomes))
     found = {}
     for process, outcomes in running:
@@ -186,7 +193,19 @@ def pytest_collection_modifyitems(config, items):
     items[:] = kept[part::parts]
 
 
+def wait_for_gateway(port):
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        except OSError:
+            assert time.monotonic() < deadline, "the gateway does not come back"
+            time.sleep(0.2)
+
+
 def pytest_runtest_setup(item):
+    if port := os.environ.get("SIPHON_S3_TESTS_WAIT"):
+        wait_for_gateway(int(port))
     signal.signal(signal.SIGALRM, out_of_time)
     signal.alarm(ONE_TEST_SECONDS)
 
@@ -205,5 +224,7 @@ def pytest_runtest_logreport(report):
         import s3tests.functional as functional
         functional.prefix = functional.choose_bucket_prefix("s3t-{random}-")
     outcome = {"passed": "pass", "failed": "fail", "skipped": "none"}[report.outcome]
+    if outcome == "fail" and any(sign in report.longreprtext for sign in SIGNS_OF_LOSS):
+        outcome = LOST
     with open(path, "a") as f:
         f.write(json.dumps({"name": name_of(report.nodeid), "outcome": outcome, "when": report.when, "took": round(report.duration, 2)}) + "\n")
