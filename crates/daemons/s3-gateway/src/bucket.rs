@@ -10,7 +10,7 @@ use s3::xml::config::{Ownership, Permission, parse_location};
 use s3::xml::{Limits, NAMESPACE, Writer};
 use s3::{ErrorCode, date};
 use s3_layout::Layout;
-use s3_layout::api::NewBucket;
+use s3_layout::api::{BucketName, BucketStats, Error, NewBucket, User};
 
 /// How many buckets are asked for at a time, and how many are answered at most.
 const PAGE: usize = 1000;
@@ -67,24 +67,85 @@ pub(crate) async fn head<L: Layout>(call: &mut Call<L>) -> Handled<L> {
     Ok(answer)
 }
 
-/// Tells the bucket's owner its quotas; -1 is no limit (16.2, `dump_bucket_metadata`). Of buckets 0
-/// is no limit, and -1 is none at all.
+/// -1 is no limit.
+fn limit_text(limit: Option<u64>) -> String {
+    limit.map_or("-1".to_owned(), |n| n.to_string())
+}
+
+/// Of buckets 0 is no limit, and -1 is none at all.
+fn buckets_allowed(user: &User) -> Option<u64> {
+    let most = user.max_buckets.unwrap_or(0);
+    (user.max_buckets != Some(0)).then_some(u64::from(most))
+}
+
+/// Quotas of the sender, and how much its buckets hold (16.2, `RGWGetUsage_ObjStore_S3`). Stock
+/// reads nothing of the usage log here, and has the two quotas of buckets under each other's name.
+pub(crate) async fn account_usage<L: Layout>(call: &mut Call<L>) -> Handled<L> {
+    let Some(user) = call.sender.user.clone() else {
+        return Err(ErrorCode::AccessDenied.into());
+    };
+    let (mut used, mut all) = (Vec::new(), BucketStats::default());
+    let mut after = String::new();
+    loop {
+        let page = call.layout().buckets_of(&user.id, &after, PAGE).await?;
+        for b in &page.buckets {
+            let name = BucketName { tenant: user.id.tenant.clone(), name: b.name.clone() };
+            let stats = match call.layout().bucket(&name).await {
+                Ok(bucket) => call.layout().bucket_stats(&bucket).await?,
+                // Removed since it was listed.
+                Err(Error::Refused(e)) if e.code == ErrorCode::NoSuchBucket => continue,
+                Err(e) => return Err(e.into()),
+            };
+            all.objects += stats.objects;
+            all.bytes += stats.bytes;
+            all.rounded += stats.rounded;
+            used.push((b.name.clone(), stats));
+        }
+        match page.buckets.last() {
+            Some(last) if page.more => after.clone_from(&last.name),
+            _ => break,
+        }
+    }
+    let mut w = Writer::document("Usage", None);
+    w.open("Entries").close();
+    w.open("Summary");
+    for (name, value) in [
+        ("QuotaMaxBytes", limit_text(user.user_quota.max_bytes)),
+        ("QuotaMaxBuckets", limit_text(buckets_allowed(&user))),
+        ("QuotaMaxObjCount", limit_text(user.user_quota.max_objects)),
+        ("QuotaMaxBytesPerBucket", limit_text(user.bucket_quota.max_bytes)),
+        ("QuotaMaxObjCountPerBucket", limit_text(user.bucket_quota.max_objects)),
+        ("TotalBytes", all.bytes.to_string()),
+        ("TotalBytesRounded", all.rounded.to_string()),
+        ("TotalEntries", all.objects.to_string()),
+    ] {
+        w.text(name, &value);
+    }
+    w.close();
+    w.open("CapacityUsed").open("User").open("Buckets");
+    for (name, stats) in &used {
+        w.open("Entry").text("Bucket", name);
+        w.text("Bytes", &stats.bytes.to_string());
+        w.text("Bytes_Rounded", &stats.rounded.to_string()).close();
+    }
+    w.close().close().close();
+    Ok(Answer::xml(w.finish()))
+}
+
+/// Tells the bucket's owner its quotas (16.2, `dump_bucket_metadata`).
 fn quotas<L: Layout>(call: &Call<L>, answer: &mut Answer<L::Reader>) -> Result<()> {
     let owner = &call.bucket()?.as_ref().owner.clone();
     let Some(user) = call.sender.user.as_ref().filter(|user| user.id == *owner) else {
         return Ok(());
     };
-    let text = |n: Option<u64>| n.map_or("-1".to_owned(), |n| n.to_string());
-    let buckets = user.max_buckets.unwrap_or(0);
-    let buckets = (user.max_buckets != Some(0)).then_some(u64::from(buckets));
     for (name, limit) in [
         ("x-rgw-quota-user-size", user.user_quota.max_bytes),
         ("x-rgw-quota-user-objects", user.user_quota.max_objects),
-        ("x-rgw-quota-max-buckets", buckets),
+        ("x-rgw-quota-max-buckets", buckets_allowed(user)),
         ("x-rgw-quota-bucket-size", user.bucket_quota.max_bytes),
         ("x-rgw-quota-bucket-objects", user.bucket_quota.max_objects),
     ] {
-        answer.header(name, text(limit));
+        answer.header(name, limit_text(limit));
     }
     Ok(())
 }

@@ -32,6 +32,7 @@ macro_rules! table {
 
 table! {
     ListBuckets => bucket::list_buckets;
+    GetAccountUsage => bucket::account_usage, "of Ceph's gateway: `GET /?usage`, without the usage log";
     HeadBucket => bucket::head;
     CreateBucket => bucket::create;
     DeleteBucket => bucket::delete;

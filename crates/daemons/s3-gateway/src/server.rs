@@ -319,6 +319,7 @@ fn memory<L: Layout>(call: &Call<L>) -> u64 {
         | Operation::ListParts
         | Operation::ListMultipartUploads
         | Operation::ListBuckets
+        | Operation::GetAccountUsage
         | Operation::GetObject => LIST_BYTES,
         _ => 0,
     };

@@ -9,6 +9,7 @@ use s3_layout::api::Usage;
 fn category(operation: Operation) -> &'static str {
     match operation {
         Operation::ListBuckets => "list_buckets",
+        Operation::GetAccountUsage => "get_self_usage",
         Operation::HeadBucket => "stat_bucket",
         Operation::CreateBucket => "create_bucket",
         Operation::DeleteBucket => "delete_bucket",

@@ -46,6 +46,28 @@ fn buckets() {
         let stats = ask("HEAD", "/buck?read-stats=true").send(&s).await.ok();
         assert_eq!(stats.header("x-rgw-object-count"), "0");
         assert_eq!(stats.header("x-rgw-quota-user-size"), "-1");
+        ask("PUT", "/second/5000").body(vec![b'x'; 5000]).send(&s).await.ok();
+        let usage = ask("GET", "/?usage").send(&s).await.ok();
+        assert_eq!(usage.elements("Bucket"), ["buck", "second"]);
+        // As stock's: in no namespace.
+        assert!(usage.text().contains("<Usage>"), "{}", usage.text());
+        assert_eq!(usage.elements("Bytes"), ["0", "5000"]);
+        assert_eq!(usage.elements("Bytes_Rounded"), ["0", "8192"]);
+        for (name, value) in [
+            ("QuotaMaxBytes", "-1"),
+            ("QuotaMaxObjCountPerBucket", "-1"),
+            ("TotalBytes", "5000"),
+            ("TotalBytesRounded", "8192"),
+            ("TotalEntries", "1"),
+        ] {
+            assert_eq!(usage.element(name), value, "{name}");
+        }
+        assert_eq!(
+            ask("GET", "/?usage").by("b").send(&s).await.ok().elements("Bucket"),
+            Vec::<String>::new()
+        );
+        ask("GET", "/?usage").anonymous().send(&s).await.refused(403, "AccessDenied");
+        ask("DELETE", "/second/5000").send(&s).await;
         assert_eq!(ask("HEAD", "/buck").by("b").send(&s).await.status, 403);
         let gone = ask("HEAD", "/nothing").send(&s).await;
         assert_eq!((gone.status, gone.body.len()), (404, 0));

@@ -24,16 +24,22 @@ use std::time::Duration;
 use types::EntityType;
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// What many rounds of kills left may be much for a machine with other work.
+const SETTLE_LIMIT: Duration = Duration::from_secs(900);
 const MIB: usize = 1 << 20;
 
 fn run<F: Future>(test: F) -> F::Output {
+    run_within(LIMIT, test)
+}
+
+fn run_within<F: Future>(limit: Duration, test: F) -> F::Output {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_test_writer()
         .try_init();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        tokio::time::timeout(LIMIT, test).await.expect("the test ends in time")
+        tokio::time::timeout(limit, test).await.expect("the test ends in time")
     })
 }
 
@@ -665,7 +671,7 @@ fn a_bucket_of_another_gateway() {
 #[test]
 #[ignore = "needs a cluster"]
 fn what_gateways_left() {
-    run(async {
+    run_within(SETTLE_LIMIT, async {
         let rgw =
             open_with(Options { gc_wait_seconds: 0, note_seconds: 0, ..Options::default() }).await;
         rgw.reclaim(true).await.unwrap();

@@ -46,6 +46,7 @@ macro_rules! operations {
 
 operations! {
     ListBuckets: Service, "s3:ListAllMyBuckets";
+    GetAccountUsage: Service, "s3:ListAllMyBuckets";
     PostService: Service, "";
 
     HeadBucket: Bucket, "s3:ListBucket";
@@ -198,7 +199,7 @@ impl Route {
             return Ok(Route { tenant, bucket, key, virtual_host, operation });
         }
         let operation = if bucket.is_empty() {
-            service(target.method)
+            service(target)
         } else if key.is_empty() {
             of_bucket(target.method, target.query)
         } else {
@@ -213,8 +214,10 @@ impl Route {
     }
 }
 
-fn service(method: &str) -> Option<Operation> {
-    match method {
+fn service(target: &Target<'_>) -> Option<Operation> {
+    match target.method {
+        // An extension of Ceph's gateway.
+        "GET" if target.query.has("usage") => Some(Operation::GetAccountUsage),
         "GET" | "HEAD" => Some(Operation::ListBuckets),
         "POST" => Some(Operation::PostService),
         _ => None,
@@ -420,6 +423,7 @@ mod tests {
         use Operation::*;
         for (method, target, expected) in [
             ("GET", "/", ListBuckets),
+            ("GET", "/?usage", GetAccountUsage),
             ("PUT", "/b", CreateBucket),
             ("PUT", "/b/", CreateBucket),
             ("GET", "/b?list-type=2&prefix=x", ListObjectsV2),

@@ -275,6 +275,7 @@ impl Layout for Memory {
             Ok(BucketStats {
                 objects: all().count() as u64,
                 bytes: all().map(|v| v.info.size).sum(),
+                rounded: all().map(|v| v.info.size.next_multiple_of(4096)).sum(),
             })
         })
     }

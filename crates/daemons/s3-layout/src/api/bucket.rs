@@ -136,4 +136,6 @@ pub struct BucketStats {
     pub objects: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Their bytes, each object's rounded up to 4 KiB.
+    pub rounded: u64,
 }

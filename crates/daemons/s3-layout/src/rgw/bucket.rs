@@ -370,6 +370,7 @@ impl Inner {
             if let Some(main) = header.stats.get(&ObjCategory::MAIN) {
                 stats.objects = stats.objects.wrapping_add(main.num_entries);
                 stats.bytes = stats.bytes.wrapping_add(main.total_size);
+                stats.rounded = stats.rounded.wrapping_add(main.total_size_rounded);
             }
         }
         Ok(stats)
