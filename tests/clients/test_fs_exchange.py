@@ -173,6 +173,10 @@ def change(fs, top, seed, steps):
     fs.setxattr(f"{top}/limited", "ceph.quota.max_files", b"1000", 0)
     fs.setxattr(f"{top}/limited", "ceph.dir.layout.stripe_count", b"2", 0)
     write(fs, f"{top}/limited/f", b"striped")
+    fs.mkdir(f"{top}/spread", 0o755)
+    fs.setxattr(f"{top}/spread", "ceph.dir.pin", b"3", 0)
+    fs.setxattr(f"{top}/spread", "ceph.dir.pin.distributed", b"1", 0)
+    fs.setxattr(f"{top}/spread", "ceph.dir.pin.random", b"0.0075", 0)
 
 
 def tree(fs, top="/"):
@@ -191,7 +195,7 @@ def tree(fs, top="/"):
             row = [st.st_mode, st.st_uid, st.st_gid, st.st_mtime, None if kind == stat.S_IFDIR else (st.st_nlink, st.st_size)]
             if kind == stat.S_IFDIR:
                 todo.append(path)
-                row.append({k: quiet(fs, path, f"ceph.{k}") for k in ("dir.entries", "quota.max_files", "dir.layout")})
+                row.append({k: quiet(fs, path, f"ceph.{k}") for k in SHOWN})
             elif kind == stat.S_IFREG:
                 row += [zlib.crc32(read(fs, path, 6 << 20)), fs.getxattr(path, "ceph.file.layout.stripe_count")]
             elif kind == stat.S_IFLNK:
@@ -203,6 +207,10 @@ def tree(fs, top="/"):
             found[path] = row
         fs.closedir(d)
     return found
+
+
+# Virtual attributes of directories that stay.
+SHOWN = ("dir.entries", "quota.max_files", "dir.layout", "dir.pin", "dir.pin.distributed", "dir.pin.random")
 
 
 def quiet(fs, path, name):

@@ -1,6 +1,7 @@
 """A file system with two ranks of `siphon mds`, as stock clients see it: pins, changes over ranks, and the end of either
 server."""
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -119,6 +120,94 @@ def test_pins_say_where_directories_are_made(clients, pinned):
     fs.setxattr(top, "ceph.dir.pin", b"7", 0)
     fs.mkdir(top + "/zero", 0o755)
     assert rank_of(other, top + "/zero") == 0
+
+
+def test_directories_are_spread(cl, servers, clients, pinned):
+    top, one = pinned
+    fs, other = clients
+    ranks = lambda at, n, name: [rank_of(other, f"{at}/{name}{i}") for i in range(n) if fs.mkdir(f"{at}/{name}{i}", 0o755) is None]
+    fs.setxattr(top, "ceph.dir.pin", b"-1", 0)
+    for at in (top, one):
+        fs.setxattr(at, "ceph.dir.pin.distributed", b"1", 0)
+        assert other.getxattr(at, "ceph.dir.pin.distributed") == b"1"
+        found = ranks(at, 40, "spread")
+        assert 5 < sum(found) < 35, found
+        # What is below stays with it.
+        for i in (found.index(0), found.index(1)):
+            assert set(ranks(f"{at}/spread{i}", 10, "below")) == {found[i]}
+        fs.setxattr(at, "ceph.dir.pin.distributed", b"0", 0)
+        assert set(ranks(at, 10, "near")) == {rank_of(fs, at)}
+    # By chance, also below what went elsewhere by chance.
+    with pytest.raises(cephfs.InvalidValue):
+        fs.setxattr(top, "ceph.dir.pin.random", b"0.5", 0)
+    cl.command(prefix="config set", who="mds", name="mds_export_ephemeral_random_max", value="0.5")
+    try:
+        def is_taken():
+            try:
+                fs.setxattr(top, "ceph.dir.pin.random", b"0.5", 0)
+            except cephfs.InvalidValue:
+                return False
+            return True
+
+        eventually(is_taken, what="a larger chance")
+        assert other.getxattr(top, "ceph.dir.pin.random") == b"0.5"
+        found = ranks(top, 60, "random")
+        assert 3 < sum(found) < 35, found
+        deep = f"{top}/random{found.index(1)}"
+        below = ranks(deep, 60, "deeper")
+        assert 25 < sum(below) < 57, below
+    finally:
+        cl.command(prefix="config rm", who="mds", name="mds_export_ephemeral_random_max")
+
+
+def test_groups_that_are_pinned_have_subvolumes(cl, servers, clients):
+    fs = clients[0]
+    # A connection of this process.
+    cl.command(prefix="mgr stat")
+
+    def run(prefix, **args):
+        command = {"prefix": prefix, "target": ["mon-mgr", ""], "vol_name": "cephfs", **args}
+        code, _, text = cl.admin.mgr_command(json.dumps(command), b"")
+        assert code == 0, text
+
+    for kind, setting in (("distributed", "true"), ("export", "1"), ("random", "0.01")):
+        run("fs subvolumegroup create", group_name=kind)
+        run("fs subvolumegroup pin", group_name=kind, pin_type=kind, pin_setting=setting)
+        for i in range(4):
+            run("fs subvolume create", sub_name=f"s{i}", group_name=kind)
+            assert rank_of(fs, f"/volumes/{kind}/s{i}") == 0
+        run("fs subvolume pin", sub_name="s0", group_name=kind, pin_type=kind, pin_setting=setting)
+    assert fs.getxattr("/volumes/distributed", "ceph.dir.pin.distributed") == b"1"
+    assert fs.getxattr("/volumes/export", "ceph.dir.pin") == b"1"
+    assert fs.getxattr("/volumes/random/s0", "ceph.dir.pin.random") == b"0.01"
+
+
+@pytest.mark.parametrize("how", ["evict", "blocklist"])
+def test_an_evicted_client_has_no_session_with_either_rank(cl, servers, clients, pinned, how):
+    top, one = pinned
+    fs, victim = clients[0], mounted(cl)
+    fds = [victim.open(f"{at}/{how}", os.O_CREAT | os.O_RDWR, 0o644) for at in (top, one)]
+    # What it keeps back is lost with it.
+    for fd in fds:
+        victim.write(fd, b"kept back", 0)
+    me = victim.get_instance_id()
+    sessions = lambda rank: {s["id"]: s for s in cl.ceph_json("tell", f"mds.{holder(servers, rank)}", "session", "ls")}
+    assert me in sessions(0) and me in sessions(1)
+    if how == "evict":
+        cl.run("ceph", "tell", f"mds.{holder(servers, 1)}", "client", "evict", f"id={me}")
+    else:
+        victim_addr = sessions(0)[me]["entity"]["addr"]["addr"] + "/" + str(sessions(0)[me]["entity"]["addr"]["nonce"])
+        cl.run("ceph", "osd", "blocklist", "add", victim_addr)
+    for rank in (0, 1):
+        eventually(lambda: me not in sessions(rank), what=lambda: f"no session with rank {rank}: {sessions(rank)}")
+    # Others need not wait for it.
+    for at in (top, one):
+        write(fs, f"{at}/{how}", b"mine", flags=os.O_WRONLY)
+        assert read(fs, f"{at}/{how}", 4) == b"mine"
+    with pytest.raises(cephfs.Error):
+        victim.stat(one + "/none")
+    victim.abort_conn()
+    victim.shutdown()
 
 
 def test_files_of_both_ranks(clients, pinned):

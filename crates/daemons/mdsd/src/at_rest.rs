@@ -1,6 +1,6 @@
 //! Inodes and entries between the core's form and the one in which Ceph keeps them.
 //!
-//! What the core knows nothing of (how names are hashed, pins, the latest scrub, and so on) stays
+//! What the core knows nothing of (how names are hashed, the latest scrub, and so on) stays
 //! with the inode as it was found: [`mds::Inode::rest`].
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use cephfs::{
     NestInfo, SnapRealmRecord,
 };
 use denc::{Decode, Encode, Features};
-use mds::{ClientId, Dentry, DirHead, DirStat, Inode, Layout, NestStat, Quota, Space};
+use mds::{Chance, ClientId, Dentry, DirHead, DirStat, Inode, Layout, NestStat, Quota, Space};
 use types::SnapId;
 
 /// The first snapshot that a new entry stands for: no snapshot has the number 1.
@@ -111,7 +111,7 @@ pub fn inode_in(mut store: InodeStore) -> Result<Inode, Refused> {
         .and_then(|v| std::str::from_utf8(&v).ok().and_then(|t| t.parse().ok()))
         .map_or(Space(0), space_in);
     let i = &store.inode;
-    let out = Inode {
+    let mut out = Inode {
         ino: mds::Ino(i.ino.0),
         rdev: i.rdev,
         mode: i.mode,
@@ -148,9 +148,11 @@ pub fn inode_in(mut store: InodeStore) -> Result<Inode, Refused> {
         symlink: std::mem::take(&mut store.symlink),
         xattrs: std::mem::take(&mut store.xattrs),
         space,
-        pin: u32::try_from(i.export_pin.saturating_add(1)).unwrap_or(0),
-        rest: Bytes::new(),
+        distributed: i.ephemeral_distributed_pin,
+        random: Chance::new(i.ephemeral_random_pin).unwrap_or_default(),
+        ..Inode::default()
     };
+    out.pin_to(i.export_pin);
     Ok(Inode { rest: rest_of(store, &out), ..out })
 }
 
@@ -167,8 +169,6 @@ fn rest_of(mut store: InodeStore, known: &Inode) -> Bytes {
         last_scrub_version: old.last_scrub_version,
         last_scrub_stamp: old.last_scrub_stamp,
         file_data_version: old.file_data_version,
-        ephemeral_random_pin: old.ephemeral_random_pin,
-        ephemeral_distributed_pin: old.ephemeral_distributed_pin,
         fscrypt: old.fscrypt,
         newer: old.newer,
         ..cephfs::Inode::default()
@@ -241,7 +241,9 @@ fn store_of(inode: &Inode, rest: InodeStore) -> InodeStore {
             inline: InlineData { version: InlineData::NONE, data: Bytes::new() },
             quota: quota_out(&inode.quota),
             change_attr: inode.change_attr,
-            export_pin: i32::try_from(inode.pin).unwrap_or(0) - 1,
+            export_pin: inode.pinned(),
+            ephemeral_random_pin: inode.random.get(),
+            ephemeral_distributed_pin: inode.distributed,
             ..rest.inode
         },
         symlink: inode.symlink.clone(),
@@ -359,6 +361,8 @@ mod tests {
             quota: Quota { max_bytes: 10, max_files: 0 },
             space: Space(0x200),
             pin: 3,
+            distributed: true,
+            random: Chance::new(0.25).unwrap(),
             ..Inode::default()
         };
         let link = Inode { mode: 0o120_777, symlink: Bytes::from_static(b"to"), ..file() };

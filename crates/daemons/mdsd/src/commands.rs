@@ -124,6 +124,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         true,
         "`max_mds` above 1, `ceph.dir.pin`; changes over ranks survive the end of either server.",
     ),
+    (
+        "distributed and random pins",
+        true,
+        "`ceph.dir.pin.distributed`, `ceph.dir.pin.random`: they say where new directories are made.",
+    ),
     ("fewer ranks", true, "Rank 0 takes over what the last rank has, while clients go on."),
     ("ranks that were given up, again", false, "`max_mds` above such a rank is refused."),
     (

@@ -347,7 +347,7 @@ fn stat_out(stat: &mds::InodeStat, realm: mds::Ino) -> cephfs::InodeStat {
         quota: quota_out(&i.quota),
         btime: i.btime,
         change_attr: i.change_attr,
-        dir_pin: i32::try_from(i.pin).unwrap_or(0) - 1,
+        dir_pin: i.pinned(),
         ..cephfs::InodeStat::default()
     }
 }
@@ -448,8 +448,17 @@ pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
 fn attribute_value(name: &[u8], stat: &mds::InodeStat, pools: &Pools) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;
     let i = &*stat.inode;
+    if name.starts_with("ceph.dir.pin") && !i.is_dir() {
+        return None;
+    }
     if name == "ceph.dir.pin" {
-        return Some((i64::from(i.pin) - 1).to_string());
+        return Some(i.pinned().to_string());
+    }
+    if name == "ceph.dir.pin.distributed" {
+        return Some(u8::from(i.distributed).to_string());
+    }
+    if name == "ceph.dir.pin.random" {
+        return Some(six_digits(i.random.get()));
     }
     if name.starts_with("ceph.dmclock.") {
         return i.xattrs.get(name.as_bytes()).map(|v| String::from_utf8_lossy(v).into_owned());
@@ -482,6 +491,21 @@ fn attribute_value(name: &[u8], stat: &mds::InodeStat, pools: &Pools) -> Option<
         ".pool_namespace" => layout.namespace.clone(),
         _ => return None,
     })
+}
+
+/// A chance as stock writes it: six digits, without zeros at the end (C: `%g`).
+fn six_digits(n: f64) -> String {
+    let scientific = format!("{n:.5e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let shorter = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if n != 0.0 && exponent < -4 {
+        return format!("{}e-{:02}", shorter(digits), -exponent);
+    }
+    shorter(&format!("{n:.*}", usize::try_from(5 - exponent).unwrap_or(0)))
 }
 
 /// What a client says about capabilities; nothing for what needs no answer here.
@@ -619,6 +643,23 @@ mod tests {
         // Arguments of another operation.
         let m = request(FsOp::OPEN, RequestArgs::Mkdir { mode: 0 }, "a", "");
         assert_eq!(request_in(1, &m, &none).unwrap_err(), Errno::EOPNOTSUPP);
+    }
+
+    #[test]
+    fn chances_are_written_as_by_c() {
+        for (n, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.0, "1"),
+            (0.01, "0.01"),
+            (0.123_456_78, "0.123457"),
+            (0.999_999_9, "1"),
+            (0.000_1, "0.0001"),
+            (0.000_012_3, "1.23e-05"),
+            (1e-300, "1e-300"),
+        ] {
+            assert_eq!(six_digits(n), text);
+        }
     }
 
     #[test]

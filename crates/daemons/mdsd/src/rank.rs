@@ -156,16 +156,19 @@ impl Rank {
             rank: self.owner(),
             owners,
             absent,
+            distributed: conf.bool("mds_export_ephemeral_distributed"),
+            random: conf.bool("mds_export_ephemeral_random"),
+            random_max: conf.f64("mds_export_ephemeral_random_max"),
             ..Conf::default()
         }
     }
 
     /// Options may have changed.
     pub fn take_settings(&self) {
-        let Some(server) = self.server() else { return };
-        let entries = entries_max(&server.frame.conf.borrow());
+        let now = self.conf();
         if let Some(core) = &mut *self.core.borrow_mut() {
-            core.set_cache_entries_max(entries);
+            core.set_cache_entries_max(now.cache_entries_max);
+            core.set_spreading(now.distributed, now.random, now.random_max);
         }
         self.event(Event::Wake);
     }

@@ -4,7 +4,7 @@
 use crate::disk::Disk;
 use mds::{
     Action, CapsMessage, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds,
-    Name, Op, Release, Reply, Request, SessionEvent,
+    Name, Op, Rank, Release, Reply, Request, SessionEvent, peer,
 };
 use std::collections::BTreeMap;
 use types::{Errno, Utime};
@@ -33,6 +33,8 @@ pub struct Bench {
     pub now: u64,
     /// What clients were told, and when.
     pub told: Vec<(u64, ClientId, Action)>,
+    /// What other owners were told.
+    pub words: Vec<(Rank, peer::Message)>,
     tid: u64,
     wake: Option<u64>,
 }
@@ -53,8 +55,8 @@ impl Bench {
     /// A new file system with a client, 1, that has a session.
     pub fn new(conf: Conf) -> Bench {
         let mds = Mds::create(conf, 0, Utime::new(1, 0));
-        let mut bench =
-            Bench { mds, disk: Disk::default(), now: 0, told: Vec::new(), tid: 0, wake: None };
+        let (disk, told, words) = (Disk::default(), Vec::new(), Vec::new());
+        let mut bench = Bench { mds, disk, now: 0, told, words, tid: 0, wake: None };
         bench.settle();
         bench.open(1);
         bench
@@ -106,6 +108,10 @@ impl Bench {
             }
             Action::Reply(client, _) | Action::Caps(client, _) | Action::Session(client, _) => {
                 self.told.push((self.now, client, action));
+                None
+            }
+            Action::Peer(rank, message) => {
+                self.words.push((rank, *message));
                 None
             }
             Action::ReadPage { token, dir, after, max } => {

@@ -290,10 +290,19 @@ impl Client {
         Some(match op {
             // Where directories are made from now on.
             Op::Setxattr { .. } if self.owners > 1 && rng.permille(500) => {
-                let rank = rng.range(0, u64::from(self.owners));
-                let (name, mode) = (Name::from_static(b"ceph.dir.pin"), XattrMode::Any);
-                let value = rank.to_string().into();
-                (Op::Setxattr { name, value, mode }, this(dir), path2)
+                let (name, value) = match rng.range(0, 4) {
+                    0 => ("ceph.dir.pin.distributed", rng.range(0, 2).to_string()),
+                    1 => {
+                        ("ceph.dir.pin.random", ["0", "0.5", "1"][rng.range(0, 3) as usize].into())
+                    }
+                    _ => {
+                        let rank = rng.range(0, u64::from(self.owners) + 1) as i64 - 1;
+                        ("ceph.dir.pin", rank.to_string())
+                    }
+                };
+                let name = Name::from_static(name.as_bytes());
+                let mode = XattrMode::Any;
+                (Op::Setxattr { name, value: value.into(), mode }, this(dir), path2)
             }
             op => (op, path, path2),
         })

@@ -154,7 +154,7 @@ impl Model {
             }
             Op::Setxattr { name, .. } if name.starts_with(b"ceph.") => {
                 self.dir(dir)?;
-                Ok(Some(dir))
+                if dir == Ino::ROOT { Err(Errno::EINVAL) } else { Ok(Some(dir)) }
             }
             Op::Setxattr { name, value, .. } => {
                 self.node(dir)?.xattrs.insert(name.clone(), value.clone());

@@ -263,6 +263,7 @@ impl World {
             owners: if self.alone && rank == Rank(0) { 1 } else { self.scenario.owners },
             absent: self.gone.clone(),
             spread: self.scenario.spread,
+            random_max: 1.0,
             peer_retry: 3 * MS,
             cache_entries_max: self.scenario.cache,
             dirty_entries_max: 20,

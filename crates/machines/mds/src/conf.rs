@@ -52,6 +52,14 @@ pub struct Conf {
     /// New directories go to all owners, by the hash of the directory above and the name. Else they
     /// go where the directory above is, unless a pin says another owner.
     pub spread: bool,
+    /// Whether directories say that those made in them go to all owners
+    /// (`mds_export_ephemeral_distributed`).
+    pub distributed: bool,
+    /// Whether directories say that those below them go to any owner by chance
+    /// (`mds_export_ephemeral_random`).
+    pub random: bool,
+    /// The largest chance of that (`mds_export_ephemeral_random_max`).
+    pub random_max: f64,
     /// An owner that gave no answer for so many nanoseconds is asked again.
     pub peer_retry: u64,
     /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
@@ -90,6 +98,9 @@ impl Default for Conf {
             owners: 1,
             absent: BTreeSet::new(),
             spread: false,
+            distributed: true,
+            random: true,
+            random_max: 0.01,
             peer_retry: SECOND / 2,
             history: false,
             bug: Bug::None,

@@ -40,6 +40,6 @@ pub use request::{
 };
 pub use rights::{Grant, Rights};
 pub use types::{
-    Batch, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat, Promise,
-    Quota, Rank, SessionRecord, Space, Steady,
+    Batch, Chance, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat,
+    Promise, Quota, Rank, SessionRecord, Space, Steady,
 };

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::request::FilePath;
-use crate::types::{ClientId, Ino, Inode, Layout, Name, Rank, SessionRecord};
+use crate::types::{Chance, ClientId, Ino, Inode, Layout, Name, Rank, SessionRecord};
 use denc::{BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,6 +86,8 @@ pub enum Half {
         inode: Box<Inode>,
         /// The layout of new files in it.
         layout: Option<Layout>,
+        /// The chance with which directories below go to any owner.
+        random: Chance,
     },
     /// Removes the root of a part, which must be empty.
     Remove(Ino),
@@ -162,7 +164,7 @@ pub struct Prepared {
 
 /// The root of a part, which another owner names.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Root {
     /// The directory.
     pub inode: Inode,
@@ -170,6 +172,10 @@ pub struct Root {
     pub above: Rank,
     /// The layout of new files in it, where no directory of the part says another.
     pub layout: Option<Layout>,
+    /// The chance with which directories below go to any owner, where no directory of the part says
+    /// where they go.
+    #[denc(since = 2)]
+    pub random: Chance,
 }
 
 /// What an owner must keep of what it shares with others.
@@ -268,10 +274,11 @@ impl Decode for Message {
 impl Encode for Half {
     fn encode(&self, out: &mut BytesMut, f: Features) {
         match self {
-            Half::Make { inode, layout } => {
-                1u8.encode(out, f);
+            Half::Make { inode, layout, random } => {
+                6u8.encode(out, f);
                 inode.encode(out, f);
                 layout.encode(out, f);
+                random.encode(out, f);
             }
             Half::Remove(ino) => {
                 2u8.encode(out, f);
@@ -296,7 +303,11 @@ impl Encode for Half {
 impl Decode for Half {
     fn decode(r: &mut Reader) -> denc::Result<Self> {
         Ok(match u8::decode(r)? {
-            1 => Half::Make { inode: Box::new(r.get()?), layout: r.get()? },
+            1 => {
+                let (inode, layout) = (Box::new(r.get()?), r.get()?);
+                Half::Make { inode, layout, random: Chance::default() }
+            }
+            6 => Half::Make { inode: Box::new(r.get()?), layout: r.get()?, random: r.get()? },
             2 => Half::Remove(r.get()?),
             3 => Half::Link(r.get()?),
             4 => Half::Unlink(r.get()?),
@@ -345,6 +356,7 @@ mod tests {
         inode.xattrs.insert("user.x".into(), "y".into());
         inode.layout = Some(Layout { pool: 3, namespace: "n".to_owned(), ..Layout::default() });
         let inode = Box::new(inode);
+        let random = Chance::new(0.25).unwrap();
         let found = Found { ino: inode.ino, d_type: 4 };
         let prepare = Prepare {
             txn,
@@ -352,8 +364,8 @@ mod tests {
             tid: 12,
             stamp: Utime::new(5, 6),
             halves: vec![
-                Half::Make { inode: inode.clone(), layout: inode.layout.clone() },
-                Half::Make { inode: inode.clone(), layout: None },
+                Half::Make { inode: inode.clone(), layout: inode.layout.clone(), random },
+                Half::Make { inode: inode.clone(), layout: None, random: Chance::default() },
                 Half::Remove(inode.ino),
                 Half::Link(path.clone()),
                 Half::Unlink(inode.ino),
@@ -365,7 +377,7 @@ mod tests {
             oldest_tid: 7,
             flushes: [(3, ())].into(),
         };
-        let root = Root { inode: (*inode).clone(), above: Rank(2), layout: None };
+        let root = Root { inode: (*inode).clone(), above: Rank(2), layout: None, random };
         let hand_over = HandOver {
             roots: [(inode.ino, root)].into(),
             records: [(ClientId(4711), record)].into(),

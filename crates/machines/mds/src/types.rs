@@ -155,6 +155,22 @@ pub struct Promise {
     pub version: u64,
 }
 
+/// A probability. Values compare by their bits.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// Of a number from 0 to 1; nothing for any other.
+    pub fn new(of: f64) -> Option<Chance> {
+        (0.0..=1.0).contains(&of).then(|| Chance(of.to_bits()))
+    }
+
+    /// As a number.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
 /// A client's global id.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ClientId(pub u64);
@@ -294,7 +310,7 @@ pub mod mode {
 
 /// An inode, with all that the server reads or changes of it.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Inode {
     /// Its number.
     pub ino: Ino,
@@ -358,9 +374,26 @@ pub struct Inode {
     pub pin: u32,
     /// What else the shell found at rest. It is kept as it is.
     pub rest: Bytes,
+    /// Directories made in it go to all ranks, by a hash (Ceph: `export_ephemeral_distributed_pin`).
+    #[denc(since = 2)]
+    pub distributed: bool,
+    /// With this chance a directory made below goes to any rank, by a hash
+    /// (Ceph: `export_ephemeral_random_pin`).
+    #[denc(since = 2)]
+    pub random: Chance,
 }
 
 impl Inode {
+    /// The rank that it is pinned to, -1 for none.
+    pub fn pinned(&self) -> i32 {
+        self.pin.wrapping_sub(1) as i32
+    }
+
+    /// Pins it to a rank; a negative one is none.
+    pub fn pin_to(&mut self, rank: i32) {
+        self.pin = (rank.max(-1) as u32).wrapping_add(1);
+    }
+
     /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.mode & mode::TYPE == mode::DIR

@@ -213,6 +213,9 @@ mds_beacon_grace|float|advanced|15||r|mon,mds|Seconds without a beacon after whi
 mds_beacon_interval|float|advanced|4||r|mon,mds|Seconds between two beacons of a metadata server.
 mds_join_fs|str|basic|||r|mds|The file system that a metadata server prefers.
 mds_cache_memory_limit|size|basic|4G|64M..|r|mds|Bytes of memory that the cache of a metadata server may take, about.
+mds_export_ephemeral_distributed|bool|advanced|true||r|mds|Whether ceph.dir.pin.distributed of a directory spreads those made in it over ranks.
+mds_export_ephemeral_random|bool|advanced|true||r|mds|Whether ceph.dir.pin.random of a directory has a part of those made below it go to any rank.
+mds_export_ephemeral_random_max|float|advanced|0.01|0..1|r|mds|The largest part that ceph.dir.pin.random may say.
 mds_replay_interval|float|advanced|1|0.01..3600|r|mds|Seconds between two looks of a metadata server in standby-replay at the log that it follows.
 mds_reconnect_timeout|float|advanced|45|1..|r|mds|Seconds that clients have to come back to the successor of a metadata server.
 mds_max_xattr_pairs_size|size|advanced|64K|0..|r|mds|Bytes of all extended attributes of a file or directory.

@@ -115,7 +115,11 @@ impl Mds {
         self.peers.impatient = true;
         for half in &prepare.halves {
             let half = match half {
-                Half::Make { inode, layout } => self.ready_to_make(prepare, inode, layout)?,
+                Half::Make { inode, layout, random } => {
+                    let above = prepare.txn.rank;
+                    let (inode, layout) = ((**inode).clone(), layout.clone());
+                    self.ready_to_make(Root { inode, above, layout, random: *random })?
+                }
                 Half::Remove(ino) => self.ready_to_remove(prepare, *ino)?,
                 Half::Link(path) => {
                     let ino = self.resolve(path)?;
@@ -150,18 +154,11 @@ impl Mds {
         Ok(())
     }
 
-    fn ready_to_make(
-        &mut self,
-        prepare: &Prepare,
-        inode: &crate::types::Inode,
-        layout: &Option<crate::types::Layout>,
-    ) -> Exec<Held> {
-        if !inode.is_dir() {
+    fn ready_to_make(&mut self, root: Root) -> Exec<Held> {
+        if !root.inode.is_dir() {
             return fail(Errno::EINVAL);
         }
-        let above = prepare.txn.rank;
-        let root = Root { inode: inode.clone(), above, layout: layout.clone() };
-        let found = Found { ino: Ino(0), d_type: inode.d_type() };
+        let found = Found { ino: Ino(0), d_type: root.inode.d_type() };
         Ok(Held { step: Step::Make, found, root: Some(root), ..Held::default() })
     }
 
@@ -329,8 +326,7 @@ impl Mds {
     fn make_root(&mut self, half: Held) {
         let Some(root) = half.root else { return };
         let ino = root.inode.ino;
-        let above = super::state::RootAbove { above: root.above, layout: root.layout };
-        self.peers.roots.insert(ino, above);
+        self.peers.roots.insert(ino, super::state::RootAbove::of(&root));
         self.insert_node(root.inode, None, self.log.open());
         self.dir_mut(DirFrag::whole(ino)).complete = true;
         self.touch(ino);

@@ -21,7 +21,7 @@ use crate::action::Action;
 use crate::caps;
 use crate::conf::Bug;
 use crate::event::{Event, SessionEvent};
-use crate::peer::{HandOver, Message, Root, TxnId};
+use crate::peer::{HandOver, Message, TxnId};
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Rank};
 use std::collections::BTreeMap;
 use types::Errno;
@@ -226,11 +226,11 @@ impl Mds {
         }
         self.set_owners(self.conf.owners.max(from.0 + 1), self.conf.absent.clone());
         self.peers.kept.insert(from);
-        for (ino, Root { inode, above, layout }) in what.roots {
+        for (ino, root) in what.roots {
             // What has its name here is known already: it was reported.
-            if ino.owner() == from && self.in_place_of(above) != FIRST {
-                self.peers.roots.insert(ino, RootAbove { above, layout });
-                self.insert_node(inode, None, Batch(0));
+            if ino.owner() == from && self.in_place_of(root.above) != FIRST {
+                self.peers.roots.insert(ino, RootAbove::of(&root));
+                self.insert_node(root.inode, None, Batch(0));
             }
         }
         let shadows = self.nodes.iter().filter(|(ino, _)| ino.owner() == from);

@@ -16,6 +16,7 @@ mod node;
 mod operation;
 mod ops;
 mod owners;
+mod placing;
 mod promises;
 mod recovery;
 mod rename;
@@ -281,6 +282,14 @@ impl Mds {
     /// Sets how many entries the cache may have. It shrinks with what happens next.
     pub fn set_cache_entries_max(&mut self, entries: usize) {
         self.conf.cache_entries_max = entries;
+    }
+
+    /// Sets whether directories say that those below them are spread over owners: those made in
+    /// them, and any by chance, with the largest chance.
+    pub fn set_spreading(&mut self, distributed: bool, random: bool, random_max: f64) {
+        self.conf.distributed = distributed;
+        self.conf.random = random;
+        self.conf.random_max = random_max;
     }
 
     /// Inodes in memory.

@@ -95,7 +95,10 @@ impl Mds {
         self.writes(client, dir, Group::File);
         self.settled()?;
         let is_dir = inode.is_dir();
-        let owner = if is_dir { self.place(dir, &name) } else { self.conf.rank };
+        let (owner, random) = match is_dir {
+            true => self.place(client, request, dir, &name),
+            false => (self.conf.rank, Default::default()),
+        };
         let ino = if owner == self.conf.rank {
             // What was asked of another owner, before a pin was changed, is not decided.
             self.give_back(state);
@@ -103,7 +106,7 @@ impl Mds {
             self.new_ino(space)
         } else {
             let layout = self.layout_of(dir);
-            let half = Half::Make { inode: Box::new(inode.clone()), layout };
+            let half = Half::Make { inode: Box::new(inode.clone()), layout, random };
             let found = self.prepare(state, request, vec![(owner, half)])?;
             found.first().map_or_else(|| fail(Errno::EIO), |f| Ok(f.ino))?
         };

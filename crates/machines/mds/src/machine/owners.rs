@@ -72,34 +72,6 @@ impl Mds {
         at
     }
 
-    /// The owner of a new directory. A subvolume and what is below a quota stay together, and so
-    /// does what a client with limited rights makes: others do not know these.
-    pub(crate) fn place(&self, dir: Ino, name: &Name) -> Rank {
-        let me = self.conf.rank;
-        if self.conf.owners <= 1
-            || self.space_of(dir) != crate::types::Space::COMMON
-            || self.quota_of(dir).is_some()
-            || self.wish.is_some()
-        {
-            return me;
-        }
-        let gone = |r: &Rank| self.conf.absent.contains(r) || self.peers.kept.contains(r);
-        let there = |r: &Rank| r.0 < self.conf.owners && !gone(r);
-        let mut at = Some(dir);
-        while let Some(node) = at.and_then(|a| self.nodes.get(&a)) {
-            let pin = node.inode.pin.checked_sub(1).and_then(|p| u16::try_from(p).ok());
-            if let Some(rank) = pin.map(Rank).filter(there) {
-                return rank;
-            }
-            at = node.parent.as_ref().map(|(d, _)| *d);
-        }
-        if !self.conf.spread {
-            return me;
-        }
-        let hash = crc32c::crc32c_append(dir.0 as u32, name);
-        Some(Rank((hash % u32::from(self.conf.owners)) as u16)).filter(there).unwrap_or(me)
-    }
-
     /// What a listing says of another owner's inode: clients ask its owner for more.
     pub(crate) fn shadow_record(&self, ino: Ino, d_type: u8) -> InodeStat {
         let blank = || Inode { ino, mode: u32::from(d_type) << 12, nlink: 1, ..Inode::default() };
@@ -216,7 +188,8 @@ impl Mds {
     pub(crate) fn owner_tables(&self) -> OwnerTables {
         let root = |(ino, root): (&Ino, &RootAbove)| {
             let inode = self.nodes.get(ino)?.inode.clone();
-            Some((*ino, Root { inode, above: root.above, layout: root.layout.clone() }))
+            let (above, layout, random) = (root.above, root.layout.clone(), root.random);
+            Some((*ino, Root { inode, above, layout, random }))
         };
         OwnerTables {
             roots: self.peers.roots.iter().filter_map(root).collect(),
@@ -238,8 +211,7 @@ impl Mds {
         self.peers.records = tables.records;
         self.peers.leaving = tables.left.then_some(Leaving::Flush);
         for (ino, root) in tables.roots {
-            let above = RootAbove { above: root.above, layout: root.layout };
-            self.peers.roots.insert(ino, above);
+            self.peers.roots.insert(ino, RootAbove::of(&root));
             let batch = roots.get(&ino).copied().unwrap_or(Batch(0));
             self.insert_node(root.inode, None, batch);
             if batch != Batch(0) {

@@ -3,11 +3,11 @@
 use super::operation::OpId;
 use crate::action::Action;
 use crate::event::Token;
-use crate::peer::{Prepared, TxnId};
+use crate::peer::{Prepared, Root, TxnId};
 use crate::request::FilePath;
 use crate::rights::Rights;
 use crate::types::{
-    Batch, ClientId, DirFrag, Ino, Inode, Layout, Name, Rank, SessionRecord, Space, Steady,
+    Batch, Chance, ClientId, DirFrag, Ino, Inode, Layout, Name, Rank, SessionRecord, Space, Steady,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -226,4 +226,11 @@ pub(crate) struct Peers {
 pub(crate) struct RootAbove {
     pub above: Rank,
     pub layout: Option<Layout>,
+    pub random: Chance,
+}
+
+impl RootAbove {
+    pub fn of(root: &Root) -> Self {
+        RootAbove { above: root.above, layout: root.layout.clone(), random: root.random }
+    }
 }

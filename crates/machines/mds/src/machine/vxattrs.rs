@@ -4,12 +4,15 @@ use super::Mds;
 use super::node::Link;
 use super::operation::{Answer, Exec, fail};
 use crate::request::Request;
-use crate::types::{ClientId, DirFrag, Ino, Layout, Name, Quota, Space};
+use crate::types::{Chance, ClientId, DirFrag, Ino, Layout, Name, Quota, Space};
 use bytes::Bytes;
 use types::Errno;
 
 /// A directory with more directories in it cannot become a subvolume.
 const BELOW_MAX: u64 = 16;
+
+/// Attributes that say where directories below are made, behind their common beginning.
+const PINS: [&str; 3] = ["", ".distributed", ".random"];
 
 /// A number of a virtual attribute.
 fn number(value: &[u8]) -> Exec<u64> {
@@ -17,6 +20,20 @@ fn number(value: &[u8]) -> Exec<u64> {
         .ok()
         .and_then(|v| v.trim_end_matches('\0').trim().parse().ok())
         .map_or_else(|| fail(Errno::EINVAL), Ok)
+}
+
+/// Yes or no, as stock reads it (`boost::lexical_cast`): 0 or 1 with zeros and a sign before it.
+fn boolean(text: &str) -> Option<bool> {
+    let (before, on) = match text.strip_suffix('1') {
+        Some(before) => (before, true),
+        None => (text.strip_suffix('0')?, false),
+    };
+    let zeros = match before.as_bytes().first() {
+        Some(b'+') => &before[1..],
+        Some(b'-') if !on => &before[1..],
+        _ => before,
+    };
+    zeros.bytes().all(|b| b == b'0').then_some(on)
 }
 
 impl Mds {
@@ -37,6 +54,11 @@ impl Mds {
             let Some(value) = value else { return fail(Errno::ENODATA) };
             let layout = self.parse_layout(ino, field, value)?;
             return self.put_layout(client, request, ino, Some(layout));
+        }
+        let pin = name.strip_prefix("ceph.dir.pin");
+        if let (Some(field), None) = (pin, value) {
+            // It cannot be taken back by removing it.
+            return fail(if PINS.contains(&field) { Errno::ENODATA } else { Errno::EINVAL });
         }
         if !self.get(ino)?.is_dir() {
             return fail(Errno::EINVAL);
@@ -61,19 +83,44 @@ impl Mds {
             self.set_subvolume(ino, on)?;
         } else if let Some(field) = name.strip_prefix(super::promises::PREFIX) {
             self.set_promise(client, ino, field, value)?;
-        } else if name == "ceph.dir.pin" {
-            let rank = value.map_or(&b"-1"[..], |v| v);
-            let text = std::str::from_utf8(rank).unwrap_or_default().trim_end_matches('\0').trim();
-            let Ok(rank) = text.parse::<i32>() else { return fail(Errno::EINVAL) };
-            if let Some(node) = self.nodes.get_mut(&ino) {
-                node.inode.pin = u32::try_from(rank.max(-1) + 1).unwrap_or(0);
-            }
+        } else if let (Some(field), Some(value)) = (pin, value) {
+            self.set_pin(ino, field, value)?;
         } else {
             // Others are not supported.
             return fail(Errno::EOPNOTSUPP);
         }
         self.changed(ino, request.stamp);
         Ok(Answer { target: Some(ino), wrote: true, ..Answer::default() })
+    }
+
+    /// Says where directories below are made from now on.
+    fn set_pin(&mut self, ino: Ino, field: &str, value: &Bytes) -> Exec<()> {
+        if ino == Ino::ROOT {
+            return fail(Errno::EINVAL);
+        }
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        let max = self.conf.random_max;
+        let Some(node) = self.nodes.get_mut(&ino) else { return fail(Errno::EIO) };
+        match field {
+            "" => {
+                let Ok(rank) = text.parse::<i32>() else { return fail(Errno::EINVAL) };
+                node.inode.pin_to(rank);
+            }
+            ".distributed" => {
+                let Some(on) = boolean(text) else { return fail(Errno::EINVAL) };
+                node.inode.distributed = on;
+            }
+            ".random" => {
+                let Ok(chance) = text.parse::<f64>() else { return fail(Errno::EINVAL) };
+                let Some(random) = Chance::new(chance) else { return fail(Errno::EDOM) };
+                if chance > max {
+                    return fail(Errno::EINVAL);
+                }
+                node.inode.random = random;
+            }
+            _ => return fail(Errno::EINVAL),
+        }
+        Ok(())
     }
 
     /// Gives what is made below a directory from now on a space of its own. That stays.
