@@ -233,6 +233,9 @@ impl Rank {
         }
         // A change of the alarm by itself does nothing; it has the core look at its phase.
         self.event(Event::Wake);
+        if let Some(map) = self.server().and_then(|s| s.rados.objecter().map()) {
+            self.end_refused(&map);
+        }
     }
 
     /// A message of a client.
@@ -399,6 +402,20 @@ async fn alarms(rank: Weak<Rank>) {
             }
             None => r.alarm_set.notified().await,
         }
+    }
+}
+
+/// Ends sessions of clients that the OSDs refuse: another rank has evicted them, or an operator has
+/// put them onto the blocklist.
+async fn refusals(rank: Weak<Rank>) {
+    let mut next = Epoch(1);
+    loop {
+        let server = rank.upgrade().and_then(|r| r.server());
+        let Some(objecter) = server.map(|s| s.rados.objecter().clone()) else { return };
+        let Ok(map) = objecter.wait_epoch(next).await else { return };
+        next = Epoch(map.epoch.0.saturating_add(1));
+        let Some(r) = rank.upgrade().filter(|r| !r.closed.get()) else { return };
+        r.end_refused(&map);
     }
 }
 

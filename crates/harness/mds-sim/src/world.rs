@@ -632,7 +632,7 @@ impl World {
                 // The others hear of it from the map.
                 for other in self.ranks().filter(|r| new && *r != rank) {
                     let at = self.soon(5_000);
-                    let event = Event::Session(client, SessionEvent::Evict);
+                    let event = Event::Session(client, SessionEvent::Blocklisted);
                     self.launch(at, Flight::Answer(other, event));
                 }
             }

@@ -79,6 +79,8 @@ pub enum SessionEvent {
     },
     /// An operator ends it.
     Evict,
+    /// The OSDs refuse the client, so it ends.
+    Blocklisted,
 }
 
 /// What a client says about its capabilities of an inode (Ceph: `MClientCaps`, of the operations

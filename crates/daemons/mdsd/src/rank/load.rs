@@ -2,7 +2,7 @@
 //! left: in the form that a stock server takes over.
 
 use super::work;
-use super::{Rank, alarms, quotas};
+use super::{Rank, alarms, quotas, refusals};
 use crate::at_rest;
 use crate::follow::Follower;
 use crate::log::{Log, Tail};
@@ -84,6 +84,7 @@ impl Rank {
         tokio::task::spawn_local(run(Rc::downgrade(&rank)));
         tokio::task::spawn_local(alarms(Rc::downgrade(&rank)));
         tokio::task::spawn_local(quotas(Rc::downgrade(&rank)));
+        tokio::task::spawn_local(refusals(Rc::downgrade(&rank)));
         rank
     }
 }

@@ -267,6 +267,10 @@ impl Rank {
             if there {
                 me.event(Event::Session(ClientId(id), SessionEvent::Open));
                 me.event(Event::Rights(ClientId(id), may));
+                // A map that came meanwhile may refuse it.
+                if let Some(map) = me.server().and_then(|s| s.rados.objecter().map()) {
+                    me.end_refused(&map);
+                }
             }
         });
     }
@@ -527,6 +531,22 @@ impl Rank {
             }
         }
         self.quotas_told.set((began, began.elapsed()));
+    }
+
+    /// Ends sessions of clients that this map has the OSDs refuse.
+    pub(super) fn end_refused(&self, map: &types::OsdMap) {
+        let refused: Vec<u64> = self
+            .clients
+            .borrow()
+            .iter()
+            .filter(|(_, c)| map.is_blocklisted(&c.info.addr))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in refused {
+            // Others go on when their OSDs know of it.
+            self.barrier.set(self.barrier.get().max(map.epoch));
+            self.event(Event::Session(ClientId(id), SessionEvent::Blocklisted));
+        }
     }
 
     /// Ends all sessions.

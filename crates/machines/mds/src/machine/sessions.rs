@@ -96,6 +96,7 @@ impl Mds {
                 self.out.push_back(Action::Session(client, SessionMessage::Close));
             }
             SessionEvent::Evict if known => self.evict(client),
+            SessionEvent::Blocklisted if known => self.end_refused(client),
             _ => {}
         }
     }
@@ -114,12 +115,17 @@ impl Mds {
     /// The OSDs refuse a client.
     pub(crate) fn blocklisted(&mut self, token: Token) -> bool {
         let Some(client) = self.evicting.remove(&token) else { return false };
+        self.end_refused(client);
+        true
+    }
+
+    /// Ends the session of a client that the OSDs refuse. It is not waited for either.
+    fn end_refused(&mut self, client: ClientId) {
         self.end_session(client);
         if let Phase::Reconnect(waiting) = &mut self.phase {
             waiting.remove(&client);
         }
         self.perhaps_active();
-        true
     }
 
     /// Ends a session: what the client had is free.
