@@ -374,7 +374,8 @@ pub struct Inode {
     pub pin: u32,
     /// What else the shell found at rest. It is kept as it is.
     pub rest: Bytes,
-    /// Directories made in it go to all ranks, by a hash (Ceph: `export_ephemeral_distributed_pin`).
+    /// Directories made in it go to all ranks, by a hash
+    /// (Ceph: `export_ephemeral_distributed_pin`).
     #[denc(since = 2)]
     pub distributed: bool,
     /// With this chance a directory made below goes to any rank, by a hash
