@@ -155,6 +155,21 @@ def test_what_is_not_clean_is_left_alone(cl):
     clean(cl)
 
 
+def test_a_pool_comes_near_its_quota(cl):
+    for n in range(8):
+        cl.rados("-p", "other", "put", f"quota{n}", "/etc/hostname")
+    cl.ceph("osd", "pool", "set-quota", "other", "max_objects", "10")
+    told = lambda: cl.ceph_json("health", "detail")["checks"].get("POOL_NEAR_FULL")
+    assert told() is None, "no threshold is set"
+    cl.ceph("config", "set", "mon", "mon_pool_quota_warn_threshold", "75")
+    check = eventually(told, what="the warning")
+    assert check["summary"]["message"] == "1 pools nearfull", check
+    assert re.fullmatch(r"pool 'other' has \d objects \(max 10\)", check["detail"][0]["message"]), check
+    cl.ceph("osd", "pool", "set-quota", "other", "max_objects", "1000")
+    eventually(lambda: told() is None, what="that to end")
+    cl.ceph("config", "rm", "mon", "mon_pool_quota_warn_threshold")
+
+
 def test_weights_by_use(cl):
     cl.fails("ceph", "osd", "reweight-by-utilization", "100", errno=22, text="higher than 100")
     cl.fails("ceph", "osd", "reweight-by-utilization", "120", "0", errno=22, text="must be positive")
