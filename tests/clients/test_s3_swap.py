@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="runs the installed S3 clients")
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
-STEPS = 3000
+STEPS = int(os.environ.get("SIPHON_TEST_STEPS", 3000))
 # After so many steps everything is looked at, and not only the key that was changed.
 WHOLE = 150
 SEED = int(os.environ.get("SIPHON_TEST_SEED", random.randrange(1 << 32)))
