@@ -28,7 +28,8 @@ pub struct Reached {
 
 /// The newest version up to which each of `members` has each entry that names it; `base` if that is
 /// before the first entry. `entries` are all that any member has, in order and without those up to
-/// `base`.
+/// `base`. It is at least what every member has reached: after a split a log ends at a version of
+/// which the entry is in another PG, and logs of members may begin after the last entry that stayed.
 ///
 /// In peering, members are the surviving shards of the last interval that served, and the result is
 /// the authoritative head: what is newer was not acknowledged, and is taken back. While serving,
@@ -39,7 +40,8 @@ pub fn complete_to(
     entries: impl IntoIterator<Item = Named>,
     members: &[Reached],
 ) -> Eversion {
-    let mut complete = base;
+    let all = members.iter().map(|m| m.last).min();
+    let mut complete = base.max(all.unwrap_or(base));
     for entry in entries {
         let lacks = |m: &Reached| entry.written.contains(m.shard) && m.last < entry.version;
         if members.iter().any(lacks) {
@@ -93,6 +95,10 @@ mod tests {
         assert_eq!(head(&[reached(0, 3), reached(2, 3)]), v(3));
         assert_eq!(head(&[reached(0, 0), reached(2, 3)]), v(0));
         assert_eq!(complete_to(v(7), [], &[reached(0, 7)]), v(7));
+        // Entries 4 to 7 went to another PG when this one was split.
+        let split = [named(9, &[0, 1, 2])];
+        let members = [reached(0, 9), reached(1, 7), reached(2, 9)];
+        assert_eq!(complete_to(v(3), split, &members), v(7));
     }
 
     #[test]

@@ -121,11 +121,16 @@ impl World {
         self.mark("scrub found damage");
     }
 
-    /// Operators repair until no copy differs from others, and none is unreadable.
+    /// Operators repair until no copy differs from others, and none is unreadable or being made.
     pub(super) fn mend(&mut self) -> Result<(), String> {
         for _ in 0..40 {
-            if !self.is_damaged() {
+            let damaged = self.is_damaged();
+            if !damaged && self.all_clean() {
                 return Ok(());
+            }
+            if !damaged {
+                self.run_until(self.now + 5_000 * MS)?;
+                continue;
             }
             self.mark("repair in the calm");
             let map = self.monitor.map().clone();
