@@ -205,9 +205,15 @@ impl PgHost {
         }
         self.pump();
         let key = oid.to_key();
+        let losses = self.losses();
         for (shard, extents) in reads.iter().filter(|(s, _)| copies.get(s) == Some(&me)) {
             for r in extents.iter() {
                 match self.reader.read(&key, r.start, r.end - r.start).await {
+                    // The own shard may be half made again.
+                    Ok(_) if self.losses() != losses => {
+                        fetched.lacks.push(*shard);
+                        break;
+                    }
                     Ok(bytes) => pieces.insert(*shard, r, joined(bytes)),
                     Err(_) => {
                         fetched.damaged.push(*shard);
@@ -303,8 +309,14 @@ impl PgHost {
         }
     }
 
+    /// How often objects were found bad here.
+    fn losses(&self) -> u64 {
+        self.st.borrow().pg.losses()
+    }
+
     pub(crate) async fn read_shard(&self, query: &ShardQuery) -> ShardAnswer {
         let key = query.oid.to_key();
+        let losses = self.losses();
         let version = match self.shard_version(&key).await {
             Ok(version) => version,
             Err(_) => return ShardAnswer::Damaged,
@@ -317,6 +329,7 @@ impl PgHost {
         bytes.version = version;
         // It may have changed while it was read; then the parts do not fit together.
         match self.shard_version(&key).await {
+            Ok(_) if self.losses() != losses => ShardAnswer::Lacks { version: Eversion::ZERO },
             Ok(after) if after == version => ShardAnswer::Bytes(Box::new(bytes)),
             Ok(after) => ShardAnswer::Lacks { version: after },
             Err(_) => ShardAnswer::Damaged,

@@ -29,7 +29,8 @@ pub struct Reached {
 /// The newest version up to which each of `members` has each entry that names it; `base` if that is
 /// before the first entry. `entries` are all that any member has, in order and without those up to
 /// `base`. It is at least what every member has reached: after a split a log ends at a version of
-/// which the entry is in another PG, and logs of members may begin after the last entry that stayed.
+/// which the entry is in another PG, and logs of members may begin after the last entry that
+/// stayed.
 ///
 /// In peering, members are the surviving shards of the last interval that served, and the result is
 /// the authoritative head: what is newer was not acknowledged, and is taken back. While serving,

@@ -264,12 +264,13 @@ impl Pg {
             self.answer(from, asked, PeerMsg::ShardRead { id, answer });
             return;
         }
-        let token = self.read_token(Read::Shard { to: from, asked, id });
+        let oid = query.oid.clone();
+        let token = self.read_token(Read::Shard { to: from, asked, id, oid });
         self.actions.push_back(Action::ReadShard { token, query });
     }
 
     pub(super) fn handle_shard_read(&mut self, token: ReadToken, answer: ShardAnswer) {
-        if let Some(Read::Shard { to, asked, id }) = self.recovery.reads.remove(&token.0) {
+        if let Some(Read::Shard { to, asked, id, .. }) = self.recovery.reads.remove(&token.0) {
             self.answer(to, asked, PeerMsg::ShardRead { id, answer });
         }
     }

@@ -8,6 +8,7 @@ use crate::missing::MissingItem;
 use crate::msg::{ObjectChunk, Payload};
 use crate::past_intervals::PastIntervals;
 use crate::proposal::{NewEntry, Payloads};
+use crate::shard_read::{ShardAnswer, ShardQuery};
 use crate::{Action, Event, ObjectStatus, PeerMsg, PgConf, PgInfo, Proposal};
 use bytes::Bytes;
 use ec::ShardSet;
@@ -118,4 +119,43 @@ fn a_deletion_goes_ahead_of_the_making_of_a_shard() {
     pg.handle(Event::Rebuilt { token, chunks: vec![(at(2, 2), chunk)] }, Utime::default());
     let actions = drain(&mut pg);
     assert!(sources_test::to(&actions, at(2, 2)).is_empty(), "{actions:?}");
+}
+
+/// A shard that is half made again has the version that it will have.
+#[test]
+fn what_is_read_of_a_shard_that_turns_out_bad_is_not_given_away() {
+    let mut pg = coded();
+    let payload = Payload { ops: Bytes::from_static(b"made"), ..Payload::default() };
+    let payloads = Payloads::Each([1, 2].map(|i| (ShardId(i), payload.clone())).into());
+    let mut made = proposal(1, "bad");
+    made.entries[0].written = ShardSet::first(3);
+    let version = pg.propose(Proposal { payloads, ..made }).unwrap();
+    for copy in [at(1, 1), at(2, 2)] {
+        sources_test::from(&mut pg, copy, PeerMsg::RepOpReply { version });
+    }
+    commit_all(&mut pg);
+    let (reader, epoch) = (at(1, 1), pg.map.epoch());
+    for (id, name) in [(7, "bad"), (8, "good")] {
+        let query = ShardQuery { oid: oid(name), ..ShardQuery::default() };
+        pg.handle_read_shard(reader, epoch, id, query);
+    }
+    let read = |a: Action| match a {
+        Action::ReadShard { token, query } => Some((token, query.oid)),
+        _ => None,
+    };
+    let reads: Vec<_> = drain(&mut pg).into_iter().filter_map(read).collect();
+    let losses = pg.losses();
+    pg.mark_own(vec![(oid("bad"), version)]);
+    assert!(pg.losses() > losses);
+    let lacks = |a: &[Action]| match sources_test::to(a, reader)[..] {
+        [PeerMsg::ShardRead { id, answer }] => (*id, matches!(answer, ShardAnswer::Lacks { .. })),
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(lacks(&drain(&mut pg)), (7, true));
+    // The host comes with what it read meanwhile.
+    for (token, _) in reads {
+        let answer = ShardAnswer::Bytes(Box::default());
+        pg.handle(Event::ShardRead { token, answer }, Utime::default());
+    }
+    assert_eq!(lacks(&drain(&mut pg)), (8, false));
 }

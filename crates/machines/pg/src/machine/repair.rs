@@ -11,7 +11,9 @@ use crate::action::{Action, Persist};
 use crate::missing::MissingItem;
 use crate::msg::PeerMsg;
 use crate::rows;
+use crate::shard_read::ShardAnswer;
 
+use super::parts::recovery::Read;
 use super::{Pg, Phase};
 
 impl Pg {
@@ -103,10 +105,40 @@ impl Pg {
         }
     }
 
+    /// How often objects were found bad in this copy. Reads of the own copy that a change of this
+    /// number falls into may have met an object that is half made again.
+    pub fn losses(&self) -> u64 {
+        self.repairs.losses
+    }
+
+    /// What others read of an object that is made again from here on: half an object has its
+    /// version, too.
+    fn disown_reads(&mut self, oid: &ObjectId) {
+        let of = |read: &mut Read| match read {
+            Read::Shard { oid: o, .. } | Read::Answer { oid: o, .. } => o == oid,
+            Read::Revert(..) | Read::Push(..) | Read::Rebuild(_) => false,
+        };
+        let reads = self.recovery.reads.extract_if(.., |_, read| of(read));
+        for (_, read) in reads.collect::<Vec<_>>() {
+            match read {
+                Read::Shard { to, asked, id, .. } => {
+                    let answer = ShardAnswer::Lacks { version: Eversion::default() };
+                    self.answer(to, asked, PeerMsg::ShardRead { id, answer });
+                }
+                Read::Answer { to, asked, oid, version } => {
+                    self.answer(to, asked, PeerMsg::PullFailed { oid, version });
+                }
+                Read::Revert(..) | Read::Push(..) | Read::Rebuild(_) => {}
+            }
+        }
+    }
+
     /// Makes objects missing in this copy.
     pub(super) fn mark_own(&mut self, objects: Vec<(ObjectId, Eversion)>) {
         let mut persist = Persist::default();
+        self.repairs.losses += 1;
         for (oid, need) in objects {
+            self.disown_reads(&oid);
             let item = MissingItem { need, have: Eversion::default() };
             persist.rows.set.push(rows::missing_row(&oid, &item));
             self.missing.set(oid.clone(), item);

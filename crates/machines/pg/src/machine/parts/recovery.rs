@@ -58,7 +58,7 @@ pub(in crate::machine) enum Read {
     /// Shards are made of others.
     Rebuild(ObjectId),
     /// A shard, for a primary that reads.
-    Shard { to: PgShard, asked: Epoch, id: u64 },
+    Shard { to: PgShard, asked: Epoch, id: u64, oid: ObjectId },
 }
 
 impl Recovery {

@@ -10,6 +10,8 @@ pub(in crate::machine) struct Repairs {
     pub(in crate::machine) objects: BTreeSet<ObjectId>,
     /// Those with a bad copy here.
     pub(in crate::machine) own: BTreeSet<ObjectId>,
+    /// How often some were found.
+    pub(in crate::machine) losses: u64,
 }
 
 impl Repairs {
