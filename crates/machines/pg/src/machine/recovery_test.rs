@@ -145,7 +145,7 @@ fn what_is_read_of_a_shard_that_turns_out_bad_is_not_given_away() {
     };
     let reads: Vec<_> = drain(&mut pg).into_iter().filter_map(read).collect();
     let losses = pg.losses();
-    pg.mark_own(vec![(oid("bad"), version)]);
+    pg.lose_own_shard(&oid("bad"), version);
     assert!(pg.losses() > losses);
     let lacks = |a: &[Action]| match sources_test::to(a, reader)[..] {
         [PeerMsg::ShardRead { id, answer }] => (*id, matches!(answer, ShardAnswer::Lacks { .. })),
