@@ -36,6 +36,8 @@ pub struct Bench {
     /// What other owners were told.
     pub words: Vec<(Rank, peer::Message)>,
     tid: u64,
+    /// The last request.
+    last: Option<Event>,
     wake: Option<u64>,
 }
 
@@ -56,7 +58,8 @@ impl Bench {
     pub fn new(conf: Conf) -> Bench {
         let mds = Mds::create(conf, 0, Utime::new(1, 0));
         let (disk, told, words) = (Disk::default(), Vec::new(), Vec::new());
-        let mut bench = Bench { mds, disk, now: 0, told, words, tid: 0, wake: None };
+        let (tid, last, wake) = (0, None, None);
+        let mut bench = Bench { mds, disk, now: 0, told, words, tid, last, wake };
         bench.settle();
         bench.open(1);
         bench
@@ -203,8 +206,17 @@ impl Bench {
             releases,
             op,
         };
-        self.event(Event::Request(ClientId(client), request));
+        let event = Event::Request(ClientId(client), request);
+        self.last = Some(event.clone());
+        self.event(event);
         self.tid
+    }
+
+    /// Sends the last request again, as a client does that has no answer.
+    pub fn send_again(&mut self) {
+        if let Some(event) = self.last.clone() {
+            self.event(event);
+        }
     }
 
     /// The answer to a request, if there is one.

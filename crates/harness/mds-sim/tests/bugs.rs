@@ -67,6 +67,7 @@ bugs_of_several! {
     a_decision_that_is_forgotten_is_found: ForgetDecided,
     a_prepared_half_that_keeps_nothing_is_found: NoLock,
     a_root_that_is_reported_without_an_answer_is_found: ReportLost,
+    a_request_that_is_answered_twice_is_found: AnswerTwice,
 }
 
 bugs_of_fewer! {

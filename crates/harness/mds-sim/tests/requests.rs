@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use mds::{
-    Action, Batch, CapsOp, Claim, ClientId, Event, Extra, FileLock, Grant, Ino, LayoutHints,
-    LockKind, LockRequest, LockType, Mds, Name, Op, Release, Rights, SessionEvent, SessionMessage,
-    SetAttr, Space, Tables, XattrMode, caps,
+    Action, Batch, Bug, CapAttrs, CapsOp, CapsUpdate, Claim, ClientId, Conf, Event, Extra,
+    FileLock, Grant, Ino, LayoutHints, LockKind, LockRequest, LockType, Mds, Name, Op, Release,
+    Rights, SessionEvent, SessionMessage, SetAttr, Space, Tables, XattrMode, caps,
 };
 use mds_sim::bench::Bench;
 use types::{Errno, Utime};
@@ -545,4 +545,65 @@ fn a_rename_that_does_nothing_is_answered_without_a_name() {
         let found = b.ask(Ino::ROOT, "x", Op::Lookup { mask: 0 }).target.unwrap();
         assert_eq!((found.inode.ino, found.inode.nlink), (ino, 3));
     }
+}
+
+/// What the mode of a file is when its client says that it has changed it, and gives up the right
+/// to do so with the request behind that, before the inode is read.
+fn mode_after_a_change_and_a_release(bug: Bug) -> u32 {
+    let conf = || Conf { bug, ..Bench::conf() };
+    let mut b = Bench::new(conf());
+    b.open(2);
+    let stat = b.ask(Ino::ROOT, "f", create()).target.unwrap();
+    assert_ne!(stat.cap.caps & caps::AUTH_EXCL, 0);
+    b.event(Event::Flush);
+    b.restart(conf());
+    let (ino, cap_id, issued) = (stat.inode.ino, stat.cap.cap_id, stat.cap.caps);
+    for client in [1, 2] {
+        b.event(Event::Session(ClientId(client), SessionEvent::Open));
+        if client == 1 {
+            let claim = Claim { ino, cap_id, issued, ..Claim::default() };
+            b.event(Event::Reconnect(ClientId(1), vec![claim]));
+        }
+        b.event(Event::Reconnected(ClientId(client)));
+    }
+    assert_eq!(b.mds.issued(ino, ClientId(1)), 0, "the inode is in memory");
+    let attrs = CapAttrs { mode: 0o100_600, ..CapAttrs::default() };
+    let change = CapsUpdate {
+        ino,
+        cap_id,
+        caps: issued,
+        dirty: caps::AUTH_EXCL,
+        flush: Some(1),
+        attrs,
+        ..CapsUpdate::default()
+    };
+    // The reads that it waits for are under way when the request comes.
+    b.mds.handle(0, Event::Caps(ClientId(1), change));
+    let caps = issued & !caps::AUTH_EXCL;
+    let release = Release { ino, cap_id, caps, wanted: 0, seq: 0, issue_seq: 0 };
+    b.send_with(1, Ino::ROOT, "g", vec![release], create());
+    let seen = b.send(2, ino, "", NONE, Op::Getattr { mask: caps::AUTH_SHARED });
+    b.answer(seen).unwrap().target.as_ref().unwrap().inode.mode & 0o777
+}
+
+#[test]
+fn a_change_counts_although_its_client_has_given_up_the_right_meanwhile() {
+    assert_eq!(mode_after_a_change_and_a_release(Bug::CapsOvertake), 0o644);
+    assert_eq!(mode_after_a_change_and_a_release(Bug::None), 0o600);
+}
+
+#[test]
+fn a_request_that_comes_again_is_answered_once() {
+    let mut b = Bench::new(Bench::conf());
+    let tid = b.send(1, Ino::ROOT, "f", NONE, create());
+    let answers = |b: &Bench| {
+        let of = |a: &Action| matches!(a, Action::Reply(_, reply) if reply.tid == tid);
+        b.told.iter().filter(|(_, _, a)| of(a)).count()
+    };
+    b.send_again();
+    assert_eq!(answers(&b), 1);
+    // A client that begins its session anew has no answer.
+    b.open(1);
+    b.send_again();
+    assert_eq!(answers(&b), 2);
 }

@@ -156,4 +156,8 @@ pub enum Bug {
     TakenEarly,
     /// Statistics that a root has not reported are lost when its owner takes its name over.
     GraftStats,
+    /// A request that comes again is answered again.
+    AnswerTwice,
+    /// What a client says of an inode overtakes what it has said before.
+    CapsOvertake,
 }

@@ -459,9 +459,51 @@ impl Mds {
         });
     }
 
-    /// Takes in what a client says of an inode: what it changed, what it keeps, what it wants.
+    /// Begins with what a client says of an inode.
+    pub(crate) fn start_caps(&mut self, client: ClientId, update: CapsUpdate) -> OpId {
+        let ino = update.ino;
+        let id = self.start(client, Kind::Caps(Box::new(update)));
+        self.caps_ops.entry((client, ino)).or_default().push_back(id);
+        id
+    }
+
+    /// A word of a client about an inode has come to its end: the next one goes on.
+    pub(crate) fn caps_ended(&mut self, client: ClientId, ino: Ino) {
+        let Some(ops) = self.caps_ops.get_mut(&(client, ino)) else { return };
+        ops.pop_front();
+        match ops.front() {
+            Some(next) => drop(self.again.insert(*next)),
+            None => drop(self.caps_ops.remove(&(client, ino))),
+        }
+    }
+
+    /// Takes in what comes back with a request, behind what the client has said of the inode.
+    pub(crate) fn take_release(&mut self, client: ClientId, release: &Release) {
+        if self.conf.bug == Bug::CapsOvertake || !self.caps_ops.contains_key(&(client, release.ino))
+        {
+            return self.released(client, release);
+        }
+        let update = CapsUpdate {
+            ino: release.ino,
+            cap_id: release.cap_id,
+            seq: release.seq,
+            issue_seq: release.issue_seq,
+            caps: release.caps,
+            wanted: release.wanted,
+            ..CapsUpdate::default()
+        };
+        self.start_caps(client, update);
+    }
+
+    /// Takes in what a client says of an inode: what it changed, what it keeps, what it wants. It
+    /// waits for what the client has said before: a change counts as far as the client may make it,
+    /// and the next word may give that up.
     pub(crate) fn caps_update(&mut self, client: ClientId, update: &CapsUpdate) -> Exec<()> {
         let ino = update.ino;
+        let first = self.caps_ops.get(&(client, ino)).and_then(|ops| ops.front());
+        if self.conf.bug != Bug::CapsOvertake && first.is_some_and(|op| *op != self.current) {
+            return Err(Stop::Wait);
+        }
         let claimed = self.claims.get(&ino).is_some_and(|c| c.contains_key(&client));
         if !claimed && !self.nodes.contains_key(&ino) {
             return Ok(());

@@ -75,6 +75,8 @@ pub struct Mds {
     // Operations.
     ops: BTreeMap<OpId, OpState>,
     by_tid: BTreeMap<(ClientId, u64), OpId>,
+    /// Words of a client about an inode that have not come to their end, in their order.
+    caps_ops: BTreeMap<(ClientId, Ino), VecDeque<OpId>>,
     deferred: Vec<Event>,
     entrance: Entrance,
     promises: BTreeMap<Space, Promise>,
@@ -168,6 +170,7 @@ impl Mds {
             failed: BTreeMap::new(),
             ops: BTreeMap::new(),
             by_tid: BTreeMap::new(),
+            caps_ops: BTreeMap::new(),
             deferred: Vec::new(),
             entrance,
             promises: BTreeMap::new(),
@@ -327,7 +330,7 @@ impl Mds {
                 && self.phase == Phase::Active
             {
                 for release in std::mem::take(&mut request.releases) {
-                    self.released(*client, &release);
+                    self.take_release(*client, &release);
                 }
             }
             self.deferred.push(event);
@@ -339,7 +342,7 @@ impl Mds {
             Event::Request(client, request) => self.take_request(client, request),
             Event::Caps(client, update) => {
                 if self.sessions.contains_key(&client) {
-                    self.start(client, Kind::Caps(Box::new(update)));
+                    self.start_caps(client, update);
                 }
             }
             Event::CapRelease(client, list) => {
@@ -503,6 +506,7 @@ impl Mds {
                 self.by_tid.remove(&(state.client, request.tid));
                 self.forward(state.client, request);
             }
+            (Kind::Caps(update), _) => self.caps_ended(state.client, update.ino),
             (Kind::Prepare(prepare), result) => self.halves_ended(prepare, result.map(|_| ())),
             (Kind::Graft(ino), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
                 self.peers.placeless.insert(*ino);

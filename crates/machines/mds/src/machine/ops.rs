@@ -247,9 +247,14 @@ impl Mds {
             target: None,
             extra: Extra::None,
         };
-        let batch = if self.conf.bug == Bug::EarlyRead { Batch(0) } else { self.seen };
+        let batch = match errno {
+            _ if self.conf.bug == Bug::EarlyRead => Batch(0),
+            // Of an inode that is gone nothing is left that says since when.
+            errno if errno == Errno::ESTALE.0 => self.log.newest(),
+            _ => self.seen,
+        };
         if judged {
-            return self.tell(client, batch, Action::Reply(client, Box::new(reply)));
+            return self.tell_answer(client, batch, reply);
         }
         self.send_reply(client, reply, batch, false, None);
     }
@@ -267,6 +272,17 @@ impl Mds {
             let batch = self.seen.max(batch);
             let onward = None;
             self.history.push(Executed { client, tid, batch, wrote, made, result, onward });
+        }
+        self.tell_answer(client, batch, reply);
+    }
+
+    fn tell_answer(&mut self, client: ClientId, batch: Batch, reply: Reply) {
+        // Stock clients ask again after this one, with the same number.
+        if reply.result != -Errno::ESTALE.0
+            && self.conf.bug != Bug::AnswerTwice
+            && let Some(session) = self.sessions.get_mut(&client)
+        {
+            session.is_answered(reply.tid);
         }
         self.tell(client, batch, Action::Reply(client, Box::new(reply)));
     }

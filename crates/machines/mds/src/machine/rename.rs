@@ -47,7 +47,8 @@ impl Mds {
         }
         if over == Some(ino) {
             // Two names of one inode, or one name: nothing happens, and the answer is a stock
-            // server's. Libcephfs takes the old name for gone all the same, with either server.
+            // server's. Libcephfs looks the new name up and then takes the old one for gone, with
+            // either server, until it loses the right to trust what it knows of the directory.
             return Ok(Answer::default());
         }
         if self.get(to)?.nlink == 0 {

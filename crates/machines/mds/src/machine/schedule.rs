@@ -113,11 +113,12 @@ impl Mds {
     pub(crate) fn take_request(&mut self, client: ClientId, request: Request) {
         let Some(session) = self.sessions.get_mut(&client) else { return };
         session.heard = self.now;
-        session.record.forget_below(request.oldest_tid);
+        session.forget_below(request.oldest_tid);
+        let answered = session.answered.contains(&request.tid);
         for release in &request.releases {
-            self.released(client, release);
+            self.take_release(client, release);
         }
-        if self.by_tid.contains_key(&(client, request.tid)) {
+        if answered || self.by_tid.contains_key(&(client, request.tid)) {
             return;
         }
         let tenant = self.tenant(&request);

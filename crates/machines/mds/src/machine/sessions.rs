@@ -80,6 +80,10 @@ impl Mds {
                     self.add_session(client, record.unwrap_or_default());
                     self.log_session(client);
                 }
+                // A client that begins anew asks for all again that has no answer.
+                if let Some(session) = self.sessions.get_mut(&client) {
+                    session.answered.clear();
+                }
                 let message = Action::Session(client, SessionMessage::Open);
                 self.tell(client, self.log.newest(), message);
             }
@@ -243,7 +247,7 @@ impl Mds {
             if let Event::Caps(client, update) = event
                 && self.sessions.contains_key(&client)
             {
-                ops.insert(self.start(client, Kind::Caps(Box::new(update))));
+                ops.insert(self.start_caps(client, update));
             }
         }
         self.phase = Phase::Flushing(ops);

@@ -22,6 +22,8 @@ pub(crate) struct Session {
     pub evicting: bool,
     /// Inodes of which it has capabilities.
     pub inodes: BTreeSet<Ino>,
+    /// Requests of which the answers are on their way or have arrived.
+    pub answered: BTreeSet<u64>,
     /// What it is told, and the batch that must be durable before.
     pub output: VecDeque<(Batch, Action)>,
 }
@@ -35,10 +37,33 @@ impl Session {
             stale: false,
             evicting: false,
             inodes: BTreeSet::new(),
+            answered: BTreeSet::new(),
             output: VecDeque::new(),
         }
     }
+
+    /// Notes that a request has its answer. Answers come in order and are not lost as long as there
+    /// is the session, so the request is not answered again: a client drops an answer that it does
+    /// not wait for, with the capabilities in it.
+    pub fn is_answered(&mut self, tid: u64) {
+        self.answered.insert(tid);
+        if self.answered.len() > ANSWERED_MAX {
+            self.answered.pop_first();
+        }
+    }
+
+    /// Forgets requests of which the client knows the answers.
+    pub fn forget_below(&mut self, oldest_tid: u64) {
+        self.record.forget_below(oldest_tid);
+        if self.answered.first().is_some_and(|tid| *tid < oldest_tid) {
+            self.answered = self.answered.split_off(&oldest_tid);
+        }
+    }
 }
+
+/// So many answered requests of a client are known at most. Stock clients say with each request up
+/// to which one they have all answers.
+const ANSWERED_MAX: usize = 4_096;
 
 /// What a request costs at least.
 pub(crate) const COST_UNIT: u32 = 4_096;
