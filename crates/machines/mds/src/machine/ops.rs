@@ -83,6 +83,10 @@ impl Mds {
             Op::Create { wanted, .. } => {
                 let ino = if made == Ino(0) { self.resolve(&request.path)? } else { made };
                 self.inode(ino)?;
+                if self.purging.contains(&ino) {
+                    // A capability of it would be gone with it, and the client would not know.
+                    return fail(Errno::ESTALE);
+                }
                 let (dir, name) = self.resolve_parent(&request.path)?;
                 self.reads(client, dir, Group::File);
                 self.settled()?;
