@@ -641,6 +641,32 @@ impl Client {
         Ok(vec![Step::Send(self.asked, Event::Request(self.id, request))])
     }
 
+    /// An owner rests, and has ended the session. It has heard all before: what it gave no answer
+    /// to is done.
+    pub fn slept(&mut self, rank: Rank) -> Result<(), String> {
+        self.open.remove(&rank);
+        let unheard = |c: &&Cap| c.rank == rank && (c.dirty != 0 || c.issued & !caps::PIN != 0);
+        if let Some(cap) = self.caps.values().find(unheard) {
+            return Err(format!("{:?} has more of {rank:?}, which rests: {cap:?}", self.id));
+        }
+        self.flushes.retain(|_, f| f.rank != rank);
+        self.caps.retain(|_, cap| cap.rank != rank);
+        Ok(())
+    }
+
+    /// An owner serves clients again.
+    pub fn woke(&mut self, rank: Rank) -> Vec<Step> {
+        if self.open.contains(&rank) {
+            return Vec::new();
+        }
+        let mut steps = vec![Step::Send(rank, Event::Session(self.id, SessionEvent::Open))];
+        if let Some(request) = self.waiting.as_mut().filter(|_| self.asked == rank) {
+            request.releases.clear();
+            steps.push(Step::Send(rank, Event::Request(self.id, request.clone())));
+        }
+        steps
+    }
+
     /// What it tells a server that took over.
     pub fn reconnect(&mut self, rank: Rank) -> Vec<Step> {
         let mut events = vec![Event::Session(self.id, SessionEvent::Open)];

@@ -1,5 +1,7 @@
 //! Time, and what happens in it.
 
+mod rest;
+
 use crate::client::{Client, Step};
 use crate::disk::Disk;
 use crate::model::{Local, Model};
@@ -50,6 +52,8 @@ pub struct Scenario {
     pub grows: bool,
     /// So many of the last owners leave, one after the other.
     pub leaves: u16,
+    /// All owners come to rest together, and come back, so many times.
+    pub nights: u16,
 }
 
 impl Scenario {
@@ -72,6 +76,7 @@ impl Scenario {
             resets: 0,
             grows: false,
             leaves: 0,
+            nights: 0,
         }
     }
 
@@ -91,6 +96,19 @@ impl Scenario {
         let most = u64::from(several.owners);
         let leaves = Rng::new(seed ^ 0x31f7).range(1, most) as u16;
         Scenario { leaves, ..several }
+    }
+
+    /// The shape of a seed in which all owners come to rest, and come back. In some of them owners
+    /// leave besides.
+    pub fn to_and_fro(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0x5e1d);
+        let nights = rng.range(1, 4) as u16;
+        let shape = match rng.range(0, 8) {
+            0 => Scenario::shape(seed),
+            1 | 2 => Scenario::fewer(seed),
+            _ => Scenario::several(seed),
+        };
+        Scenario { nights, ..shape }
     }
 }
 
@@ -136,6 +154,10 @@ enum Flight {
     Fewer(Rank),
     /// A client learns that an owner has left.
     ClientKnows(ClientId, Rank),
+    /// An owner learns whether all are to rest, which have ended, and by which map.
+    Rest(Rank, bool, BTreeSet<Rank>, u64),
+    /// The owner is to end, while all rest.
+    End(Rank),
 }
 
 impl Flight {
@@ -152,6 +174,8 @@ impl Flight {
             | Flight::Restart(rank)
             | Flight::Leave(rank)
             | Flight::Fewer(rank)
+            | Flight::Rest(rank, ..)
+            | Flight::End(rank)
             | Flight::ReconnectOver(rank) => Some(*rank),
             Flight::Turn(_) | Flight::ClientKnows(..) => None,
         }
@@ -220,6 +244,7 @@ struct World {
     /// Owners that have left, and the one that is to.
     gone: BTreeSet<Rank>,
     leaving: Option<Rank>,
+    night: rest::Night,
     report: Report,
     verbose: bool,
 }
@@ -249,6 +274,7 @@ pub fn run(seed: u64, scenario: &Scenario) -> Result<Report, String> {
         alone: scenario.grows,
         gone: BTreeSet::new(),
         leaving: None,
+        night: rest::Night::default(),
         report: Report::default(),
         verbose: std::env::var("SIPHON_SIM_TRACE").is_ok(),
     };
@@ -262,6 +288,9 @@ impl World {
             rank,
             owners: if self.alone && rank == Rank(0) { 1 } else { self.scenario.owners },
             absent: self.gone.clone(),
+            rests: self.rests(),
+            asleep: self.night.asleep.clone(),
+            map: self.night.map,
             spread: self.scenario.spread,
             random_max: 1.0,
             peer_retry: 3 * MS,
@@ -405,6 +434,8 @@ impl World {
         };
         self.leaving.is_none()
             && (self.scenario.leaves == 0 || self.alone)
+            && (self.scenario.nights == 0 || self.alone)
+            && !self.rests()
             && self.ranks().all(quiet)
             && self.clients.values().filter(|c| !c.dead).all(|c| c.is_idle() && c.caps.is_empty())
             && self
@@ -467,6 +498,10 @@ impl World {
             Flight::Restart(rank) => self.restart(rank),
             Flight::ClientKnows(id, rank) => self.knows_less(id, rank),
             Flight::Leave(rank) if same => self.event(rank, Event::Leave),
+            Flight::Rest(rank, rests, asleep, map) if same => {
+                self.hears_of_rest(rank, rests, asleep, map)
+            }
+            Flight::End(rank) if same => self.event(rank, Event::End),
             Flight::Fewer(rank) if same => {
                 let (owners, gone) = (self.scenario.owners, self.gone.clone());
                 if let Some(mds) = &mut self.owner(rank).mds {
@@ -624,6 +659,7 @@ impl World {
             }
             Action::Flushed => self.has_flushed(rank),
             Action::Left => return self.has_left(rank),
+            Action::Ended => return self.has_ended(rank),
             Action::Blocklist { token, client } => {
                 let new = self.blocked.insert(client);
                 self.mark("evicted");
@@ -692,6 +728,8 @@ impl World {
             Message::Reported(..) => "reported",
             Message::HandOver(_) => "handed over",
             Message::TakenOver => "taken over",
+            Message::Look { .. } => "looked",
+            Message::Still { .. } => "still",
         });
         if self.rng.permille(self.scenario.resets) && !self.flushed {
             self.mark("reset");
@@ -788,6 +826,9 @@ impl World {
                 if self.leaving == Some(rank) || self.gone.contains(&rank) =>
             {
                 return self.knows_less(id, rank);
+            }
+            Action::Session(_, mds::SessionMessage::Close) if !self.blocked.contains(&id) => {
+                return self.session_ended(id, rank);
             }
             Action::Session(_, message) => {
                 client.session(rank, message);
@@ -914,9 +955,11 @@ impl World {
         if self.alone && self.rng.permille(50) {
             self.grow()?;
         }
+        self.watch_over_rest()?;
         if !self.alone
             && !self.flushed
             && self.leaving.is_none()
+            && !self.rests()
             && self.scenario.leaves > 0
             && (self.calm || self.rng.permille(10))
         {
@@ -972,6 +1015,9 @@ impl World {
             return Ok(());
         }
         self.mark("crashed");
+        if self.rests() {
+            self.mark("crashed in the night");
+        }
         if self.report.marks["crashed"] >= CRASHES_MAX * u64::from(self.scenario.owners) {
             self.scenario.crashes = 0;
         }
@@ -1051,6 +1097,10 @@ impl World {
             let at = self.soon(50_000);
             self.launch(at, Flight::Leave(rank));
         }
+        if self.night.ending == Some(rank) {
+            let at = self.soon(50_000);
+            self.launch(at, Flight::End(rank));
+        }
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
@@ -1059,6 +1109,14 @@ impl World {
             }
             self.links.remove(&(id, rank, true));
             self.links.remove(&(id, rank, false));
+            let known = self.owners[usize::from(rank.0)].mds.as_ref();
+            let ended = known.is_some_and(|m| !m.has_session(id)) && client.open.contains(&rank);
+            if ended && !self.blocked.contains(&id) {
+                client.slept(rank)?;
+                self.mark("session was over");
+                self.open_again(id, rank);
+                continue;
+            }
             let steps = client.reconnect(rank);
             self.carry_out(id, steps);
         }
@@ -1086,7 +1144,8 @@ impl World {
         Ok(())
     }
 
-    fn judge(&mut self) -> Result<(), String> {
+    /// What the file system has to be, by all that was done.
+    fn model(&self) -> Result<Model, String> {
         let mut model = Model { owners: self.scenario.owners, ..Model::default() };
         for (i, done) in self.history.iter().enumerate() {
             let result = match done {
@@ -1118,6 +1177,11 @@ impl World {
             }
             result.map_err(|e| format!("no order explains operation {i}: {e}"))?;
         }
+        Ok(model)
+    }
+
+    fn judge(&mut self) -> Result<(), String> {
+        let model = self.model()?;
         let log: usize = self.owners.iter().map(|o| o.log.log.len()).sum();
         if log > 0 {
             return Err(format!("{log} batches are left of the log after a flush"));

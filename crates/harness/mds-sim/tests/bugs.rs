@@ -44,6 +44,12 @@ macro_rules! bugs_of_fewer {
     };
 }
 
+macro_rules! bugs_to_and_fro {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::to_and_fro); })*
+    };
+}
+
 bugs! {
     an_answer_before_the_log_is_found: EarlyReply,
     a_read_of_what_may_be_lost_is_found: EarlyRead,
@@ -74,4 +80,8 @@ bugs_of_fewer! {
     an_owner_that_leaves_clients_with_capabilities_is_found: LeaveWithCaps,
     a_hand_over_that_is_answered_before_the_log_is_found: TakenEarly,
     statistics_that_are_lost_with_a_name_are_found: GraftStats,
+}
+
+bugs_to_and_fro! {
+    an_owner_that_ends_while_others_need_it_is_found: EndAlone,
 }

@@ -13,6 +13,8 @@ enum Owners {
     Several,
     /// Some leave.
     Fewer,
+    /// All come to rest together, and come back.
+    ToAndFro,
 }
 
 fn check(seed: u64, owners: Owners) -> Report {
@@ -20,6 +22,7 @@ fn check(seed: u64, owners: Owners) -> Report {
         Owners::One => (Scenario::shape(seed), "one_seed"),
         Owners::Several => (Scenario::several(seed), "one_seed_of_several_owners"),
         Owners::Fewer => (Scenario::fewer(seed), "one_seed_of_fewer_owners"),
+        Owners::ToAndFro => (Scenario::to_and_fro(seed), "one_seed_of_owners_to_and_fro"),
     };
     let result = std::panic::catch_unwind(|| run(seed, &scenario));
     let line = format!(
@@ -137,9 +140,36 @@ fn one_seed_of_fewer_owners() {
 }
 
 #[test]
+fn seeds_of_owners_to_and_fro() {
+    let (count, marks) = many(100, Owners::ToAndFro);
+    if count >= 100 {
+        for what in [
+            "all at rest",
+            "answered again",
+            "called back",
+            "crashed",
+            "crashed in the night",
+            "ended",
+            "left",
+            "still",
+            "woken",
+        ] {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_of_owners_to_and_fro() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed, Owners::ToAndFro));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {
-        for owners in [Owners::One, Owners::Several, Owners::Fewer] {
+        for owners in [Owners::One, Owners::Several, Owners::Fewer, Owners::ToAndFro] {
             let (a, b) = (check(seed, owners), check(seed, owners));
             assert_eq!(a.trace, b.trace, "seed {seed}");
         }

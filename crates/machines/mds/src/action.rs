@@ -151,6 +151,9 @@ pub enum Action {
     /// Answers [`Event::Leave`](crate::Event::Leave): nothing is left here, and the first owner has
     /// it.
     Left,
+    /// Answers [`Event::End`](crate::Event::End): all owners are at rest, and none needs this one
+    /// until all are back.
+    Ended,
     /// Answers [`Event::Flush`](crate::Event::Flush): all that was done before it is at rest.
     Flushed,
 }

@@ -49,6 +49,12 @@ pub struct Conf {
     pub owners: u16,
     /// Owners that have left: the first one has all of theirs.
     pub absent: BTreeSet<crate::Rank>,
+    /// All owners come to rest: none serves clients.
+    pub rests: bool,
+    /// Owners that have ended, as all rest. They come back as they are.
+    pub asleep: BTreeSet<crate::Rank>,
+    /// The number of the map that says which owners there are, and whether they rest.
+    pub map: u64,
     /// New directories go to all owners, by the hash of the directory above and the name. Else they
     /// go where the directory above is, unless a pin says another owner.
     pub spread: bool,
@@ -97,6 +103,9 @@ impl Default for Conf {
             rank: crate::Rank(0),
             owners: 1,
             absent: BTreeSet::new(),
+            rests: false,
+            asleep: BTreeSet::new(),
+            map: 0,
             spread: false,
             distributed: true,
             random: true,
@@ -160,4 +169,6 @@ pub enum Bug {
     AnswerTwice,
     /// What a client says of an inode overtakes what it has said before.
     CapsOvertake,
+    /// An owner that rests ends without asking the others.
+    EndAlone,
 }

@@ -52,6 +52,9 @@ pub enum Event {
     /// The owner is to hand all that it has over to the first one. Ends with
     /// [`Action::Left`](crate::Action::Left).
     Leave,
+    /// The owner is to end, while all owners rest. Ends with
+    /// [`Action::Ended`](crate::Action::Ended).
+    End,
     /// Everything is to be written to its place at rest. Ends with
     /// [`Action::Flushed`](crate::Action::Flushed).
     Flush,

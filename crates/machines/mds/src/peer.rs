@@ -12,7 +12,7 @@
 //! ```
 
 use crate::request::FilePath;
-use crate::types::{Chance, ClientId, Ino, Inode, Layout, Name, Rank, SessionRecord};
+use crate::types::{Batch, Chance, ClientId, Ino, Inode, Layout, Name, Rank, SessionRecord};
 use denc::{BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,20 @@ pub enum Message {
     HandOver(Box<HandOver>),
     /// The receiver's inodes are the sender's from now on, and that is durable.
     TakenOver,
+    /// The sender is to end, as all owners rest: is the receiver still?
+    Look {
+        /// The map that the sender knows. A receiver that knows an older one does not answer.
+        map: u64,
+        /// Comes back in the answer.
+        round: u64,
+    },
+    /// All that the sender has is at rest, and it has nothing to say.
+    Still {
+        /// As it was asked.
+        round: u64,
+        /// The last batch of its log.
+        last: Batch,
+    },
 }
 
 /// What is not at rest of an owner that leaves.
@@ -248,6 +262,14 @@ impl Encode for Message {
                 what.encode(out, f);
             }
             Message::TakenOver => 10u8.encode(out, f),
+            Message::Look { map, round } => {
+                11u8.encode(out, f);
+                (*map, *round).encode(out, f);
+            }
+            Message::Still { round, last } => {
+                12u8.encode(out, f);
+                (*round, last.0).encode(out, f);
+            }
         });
     }
 }
@@ -266,6 +288,8 @@ impl Decode for Message {
             8 => Message::Reported(r.get()?, r.get()?),
             9 => Message::HandOver(Box::new(r.get()?)),
             10 => Message::TakenOver,
+            11 => Message::Look { map: r.get()?, round: r.get()? },
+            12 => Message::Still { round: r.get()?, last: Batch(r.get()?) },
             found => return unknown("a message of an owner", found),
         })
     }
@@ -396,6 +420,8 @@ mod tests {
             Message::Reported(inode.ino, 9),
             Message::HandOver(Box::new(hand_over)),
             Message::TakenOver,
+            Message::Look { map: 17, round: 3 },
+            Message::Still { round: 3, last: Batch(4_711) },
         ]
     }
 

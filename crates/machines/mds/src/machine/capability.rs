@@ -594,8 +594,8 @@ impl Mds {
     /// Has the size of a file found out: a client that may have written is gone.
     pub(crate) fn recover_size(&mut self, ino: Ino) {
         let Some(node) = self.nodes.get(&ino) else { return };
-        if !node.inode.is_file() || !self.is_active() || self.size_work.values().any(|i| *i == ino)
-        {
+        let waits = !self.is_active() || self.is_calm();
+        if !node.inode.is_file() || waits || self.size_work.values().any(|i| *i == ino) {
             self.recovering.insert(ino);
             return;
         }
@@ -616,7 +616,7 @@ impl Mds {
     /// Has the objects behind a file's size trimmed.
     pub(crate) fn trim_data(&mut self, ino: Ino) {
         self.truncating.insert(ino);
-        if self.size_work.values().any(|i| *i == ino) {
+        if self.is_calm() || self.size_work.values().any(|i| *i == ino) {
             return;
         }
         let Some(node) = self.nodes.get(&ino) else { return };

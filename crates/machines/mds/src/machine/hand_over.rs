@@ -49,7 +49,7 @@ impl Mds {
 
     /// Whether this owner serves no more.
     pub fn has_left(&self) -> bool {
-        self.peers.leaving >= Some(Leaving::Flush)
+        self.is_shut() && !self.peers.rest.on
     }
 
     /// Whether an event is of a client, and of none that ends.
@@ -69,13 +69,14 @@ impl Mds {
     /// has all of the sender already.
     pub(crate) fn no_more_takes(&self, from: Rank, message: &Message) -> bool {
         let late = self.peers.kept.contains(&from) && !matches!(message, Message::HandOver(_));
-        let leaves = self.peers.leaving >= Some(Leaving::Caps);
+        let leaves = self.peers.leaving >= Some(Leaving::Caps) && !self.peers.rest.on;
         late || leaves && matches!(message, Message::Prepare(_) | Message::Report(_))
     }
 
     /// Begins to leave.
     pub(crate) fn leave(&mut self) {
-        if self.conf.rank != FIRST && self.peers.leaving.is_none() {
+        let rests = std::mem::take(&mut self.peers.rest).on;
+        if self.conf.rank != FIRST && (self.peers.leaving.is_none() || rests) {
             self.peers.leaving = Some(Leaving::Locks);
         }
     }
@@ -85,13 +86,16 @@ impl Mds {
         if !self.is_active() {
             return false;
         }
-        let next = match self.peers.leaving {
+        if self.change_rest() {
+            return true;
+        }
+        let step = self.peers.leaving;
+        let next = match step {
             Some(Leaving::Locks) if !self.must_stay() => {
-                for ino in self.claims.keys().copied().collect::<Vec<_>>() {
-                    self.start(ClientId(0), Kind::Claimed(ino));
-                }
+                self.read_claimed();
                 Leaving::Requests
             }
+            Some(Leaving::Requests) if self.conf.rests && self.put_aside() => return true,
             Some(Leaving::Requests) if !self.has_requests() => {
                 let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty());
                 self.judge.extend(held.map(|(ino, _)| *ino));
@@ -120,18 +124,19 @@ impl Mds {
                 if self.is_log_empty() {
                     self.peers.asked = 0;
                     self.wake(self.now);
-                    Leaving::Tell
+                    if self.peers.rest.on { Leaving::Still } else { Leaving::Tell }
                 } else {
                     Leaving::Flush
                 }
             }
+            Some(Leaving::Still) => return self.still_on(),
             _ => return false,
         };
         self.peers.leaving = Some(next);
         true
     }
 
-    fn is_log_empty(&self) -> bool {
+    pub(crate) fn is_log_empty(&self) -> bool {
         self.log.open.is_empty()
             && self.log.appending.is_empty()
             && self.log_batches() == 0
@@ -139,8 +144,12 @@ impl Mds {
             && self.write_ops.is_empty()
     }
 
-    /// Whether a client has what could not be carried over: a lock, or a file without a name.
+    /// Whether a client has what could not be carried over: a lock, or a file without a name. All
+    /// of that ends where all owners rest.
     fn must_stay(&self) -> bool {
+        if self.conf.rests {
+            return false;
+        }
         let claimed = |c: &crate::event::Claim| !c.locks.is_empty();
         self.nodes.values().any(|n| n.locks.is_some() || self.is_open_and_gone(n))
             || self.claims.values().flat_map(BTreeMap::values).any(claimed)

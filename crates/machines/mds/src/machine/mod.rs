@@ -20,6 +20,7 @@ mod placing;
 mod promises;
 mod recovery;
 mod rename;
+mod rest;
 mod rights;
 mod schedule;
 mod sessions;
@@ -318,10 +319,7 @@ impl Mds {
     }
 
     fn take(&mut self, mut event: Event) {
-        if self.has_left() && Self::is_of_client(&event) {
-            if let Event::Session(client, crate::event::SessionEvent::Open) = event {
-                self.out.push_back(Action::Session(client, crate::action::SessionMessage::Close));
-            }
+        if self.refuses(&event) {
             return;
         }
         if self.defers(&event) {
@@ -370,6 +368,7 @@ impl Mds {
             Event::Peer(rank, message) => self.peer_message(rank, *message),
             Event::Flush => self.begin_flush(),
             Event::Leave => self.leave(),
+            Event::End => self.end(),
         }
     }
 

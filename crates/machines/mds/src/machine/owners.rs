@@ -33,6 +33,10 @@ impl Mds {
         let mut gone = &absent - &self.conf.absent;
         gone.remove(&self.conf.rank);
         self.conf.absent = absent;
+        if !gone.is_empty() {
+            // They are asked no more.
+            self.peers.rest.round = None;
+        }
         for owner in gone {
             self.forget_owner(owner);
         }
@@ -110,6 +114,8 @@ impl Mds {
         match message {
             Message::HandOver(what) => self.take_hand_over(from, *what),
             Message::TakenOver => self.handed_over(from),
+            Message::Look { map, round } => self.take_look(from, map, round),
+            Message::Still { round, last } => self.take_still(from, round, last),
             Message::Prepare(prepare) => self.take_prepare(from, prepare),
             Message::Prepared(txn, found) => self.halves_ready(from, txn, Ok(found)),
             Message::Refused(txn, why) => self.halves_ready(from, txn, Err(why)),
@@ -270,6 +276,7 @@ impl Mds {
             words.push((*above, self.log.newest(), Message::Report(inode.clone())));
         }
         words.extend(self.hand_over_again());
+        words.extend(self.look_again());
         for (rank, batch, message) in words {
             self.say(rank, batch, message);
         }
@@ -279,7 +286,8 @@ impl Mds {
     pub(crate) fn set_peer_alarm(&mut self) {
         let later = self.peers.later.values().min().copied();
         let tells = self.peers.leaving == Some(Leaving::Tell);
-        let waits = self.has_transactions() || !self.peers.reports.is_empty() || tells;
+        let looks = self.peers.rest.round.is_some();
+        let waits = self.has_transactions() || !self.peers.reports.is_empty() || tells || looks;
         let again = waits.then(|| self.peers.asked + self.conf.peer_retry);
         if let Some(at) = later.into_iter().chain(again).min() {
             self.wake(at.max(self.now + 1));

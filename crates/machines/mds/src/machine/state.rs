@@ -178,7 +178,8 @@ pub(crate) enum Flushing {
     Tables(Batch),
 }
 
-/// How an owner leaves: step by step, and back to none by a crash before [`Leaving::Flush`].
+/// How an owner leaves, or comes to rest: step by step, and back to none by a crash before
+/// [`Leaving::Flush`]. An owner that comes to rest goes back to none by any crash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Leaving {
     /// Locks of files, and files that are open and have no name, are waited for.
@@ -191,9 +192,11 @@ pub(crate) enum Leaving {
     Flush,
     /// The log is empty. This is made durable.
     Trim,
+    /// All is at rest, and stays there unless another owner reports something: an owner that rests.
+    Still,
     /// The other owner is told.
     Tell,
-    /// The other owner has it all.
+    /// The other owner has it all; or all owners are at rest, and this one has ended.
     Gone,
 }
 
@@ -225,11 +228,13 @@ pub(crate) struct Peers {
     pub since: Batch,
     /// Owners that have left, of which this one has all.
     pub kept: BTreeSet<Rank>,
-    /// What clients had done with an owner that left, until they have a session with this one; of
-    /// an owner that leaves, what the other one is to know.
+    /// What clients had done with this owner or one that left, until they have a session with this
+    /// one; of an owner that leaves, what the other one is to know.
     pub records: BTreeMap<ClientId, SessionRecord>,
-    /// How far this owner is with leaving.
+    /// How far this owner is with leaving, or coming to rest.
     pub leaving: Option<Leaving>,
+    /// How it rests, and ends.
+    pub rest: super::rest::Rest,
     /// Roots of this owner, as they are at rest in directories that it took over.
     pub shadows: BTreeMap<Ino, (Ino, Name, Box<Inode>)>,
     /// Roots that are not where their backtraces say.
