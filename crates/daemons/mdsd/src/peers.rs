@@ -86,19 +86,30 @@ impl Heard {
     }
 }
 
-/// How many ranks there are or were, and those of them that have no server to come.
+/// How many ranks there are or were, and those of them that were given up.
 pub fn owners(map: &MdsMap) -> (u16, std::collections::BTreeSet<mds::Rank>) {
     let all = map.ranks_in.iter().chain(&map.stopped);
     let last = all.copied().filter_map(|r| u16::try_from(r).ok()).max().unwrap_or(0);
     let last = last.min(mds::Ino::OWNERS - 1);
-    let absent = (0..=last).filter(|r| !map.ranks_in.contains(&i32::from(*r))).map(mds::Rank);
+    let asleep = map.asleep();
+    let there = |r: &u16| [&map.ranks_in, &asleep].iter().any(|s| s.contains(&i32::from(*r)));
+    let absent = (0..=last).filter(|r| !there(r)).map(mds::Rank);
     (last + 1, absent.collect())
+}
+
+/// Whether all ranks rest, those of them that have ended, and the map that says so.
+pub fn rest(map: &MdsMap) -> (bool, std::collections::BTreeSet<mds::Rank>, u64) {
+    let asleep = map.asleep().into_iter().filter_map(|r| u16::try_from(r).ok());
+    (map.rests(), asleep.map(mds::Rank).collect(), map.epoch.0.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use bytes::Bytes;
+    use types::EntityAddrVec;
+    use types::compat_set::CompatSet;
+    use types::fsmap::{MdsInfo, MdsState};
 
     fn words() -> [Word; 3] {
         let path = FilePath { ino: mds::Ino(0x81 << 40), path: "a/b".into() };
@@ -152,5 +163,32 @@ mod tests {
         let map = MdsMap { ranks_in: [0].into(), stopped: [2].into(), ..MdsMap::default() };
         assert_eq!(owners(&map), (3, [mds::Rank(1), mds::Rank(2)].into()));
         assert_eq!(owners(&MdsMap::default()), (1, [mds::Rank(0)].into()));
+    }
+
+    #[test]
+    fn ranks_that_sleep_come_back_and_until_then_none_serves() {
+        let mut map = MdsMap { ranks_in: [0, 1].into(), stopped: [2].into(), ..MdsMap::default() };
+        map.max_mds = 2;
+        assert_eq!(rest(&map), (false, [].into(), 0));
+        // The file system goes down, and a rank has ended.
+        (map.max_mds, map.old_max_mds) = (0, 2);
+        assert_eq!(rest(&map), (true, [].into(), 0));
+        map.ranks_in.remove(&1);
+        map.stopped.insert(1);
+        assert_eq!(rest(&map), (true, [mds::Rank(1)].into(), 0));
+        assert_eq!(owners(&map), (3, [mds::Rank(2)].into()), "rank 2 was given up");
+        // It is to be up again.
+        map.max_mds = 2;
+        assert_eq!(rest(&map), (true, [mds::Rank(1)].into(), 0));
+        map.stopped.remove(&1);
+        map.ranks_in.insert(1);
+        assert!(!rest(&map).0);
+        // A rank that is about to end is not served either; one that is given up does not matter.
+        for (rank, rests) in [(1, true), (2, false)] {
+            let mut info = MdsInfo::standby(5, "a", EntityAddrVec::default(), CompatSet::default());
+            (info.rank, info.state) = (rank, MdsState::STOPPING);
+            map.mds_info = [(5, info)].into();
+            assert_eq!(rest(&map).0, rests);
+        }
     }
 }

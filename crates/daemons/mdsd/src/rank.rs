@@ -71,9 +71,12 @@ pub struct Rank {
     /// The version of the table of sessions.
     session_version: Cell<u64>,
     flushing: RefCell<Vec<oneshot::Sender<()>>>,
-    /// Rank 0 has all that the rank had.
+    /// Rank 0 has all that the rank had, or all ranks are at rest.
     left: Cell<bool>,
     left_set: Notify,
+    /// Rows of sessions that are being removed.
+    rows: Cell<usize>,
+    rows_removed: Notify,
     /// What clients were told of quotas.
     quotas: RefCell<BTreeMap<mds::Ino, (mds::Quota, mds::NestStat)>>,
     /// When they were told last, and how long that took.
@@ -110,6 +113,8 @@ impl Rank {
             flushing: RefCell::default(),
             left: Cell::new(false),
             left_set: Notify::new(),
+            rows: Cell::new(0),
+            rows_removed: Notify::new(),
             quotas: RefCell::default(),
             quotas_told: Cell::new((Instant::now(), Duration::ZERO)),
             active: Cell::new(false),
@@ -144,6 +149,7 @@ impl Rank {
         let mut layout = Conf::default().layout;
         layout.pool = map.data_pools.first().copied().unwrap_or(-1);
         let (owners, absent) = crate::peers::owners(&map);
+        let (rests, asleep, number) = crate::peers::rest(&map);
         Conf {
             cache_entries_max: entries_max(&conf),
             session_timeout: u64::from(map.session_timeout) * second,
@@ -156,6 +162,9 @@ impl Rank {
             rank: self.owner(),
             owners,
             absent,
+            rests,
+            asleep,
+            map: number,
             distributed: conf.bool("mds_export_ephemeral_distributed"),
             random: conf.bool("mds_export_ephemeral_random"),
             random_max: conf.f64("mds_export_ephemeral_random_max"),
@@ -176,16 +185,38 @@ impl Rank {
     /// A new map.
     pub fn take_map(&self, map: &MdsMap) {
         if let Some(core) = &mut *self.core.borrow_mut() {
-            core.set_data_pools(map.data_pools.clone());
-            let (owners, absent) = crate::peers::owners(map);
-            core.set_owners(owners, absent);
+            take_map(core, map);
         }
         self.event(Event::Wake);
+        self.take_waiting();
     }
 
-    /// Whether it is rank 0, which has what others leave.
-    pub fn is_first(&self) -> bool {
-        self.store.rank == 0
+    /// Takes in what has waited until clients are served.
+    fn take_waiting(&self) {
+        if self.look(|core| !core.rests()).unwrap_or(false) {
+            let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+            for Waiting(conn, message, guard) in waiting {
+                self.message(&conn, message, guard);
+            }
+        }
+    }
+
+    /// Keeps a message for later. Of a client that asks for a session again and again, the last
+    /// one.
+    fn keep(&self, waiting: Waiting, last: bool) {
+        let mut all = self.waiting.borrow_mut();
+        if last {
+            let id = waiting.0.global_id();
+            all.retain(|w| w.0.global_id() != id);
+        }
+        if all.len() < WAITING_MAX {
+            all.push_back(waiting);
+        }
+    }
+
+    /// Whether the rank comes back after it has stopped. Else rank 0 gets what it has.
+    pub fn comes_back(&self, map: &MdsMap) -> bool {
+        i64::from(self.store.rank) < i64::from(map.ranks_wanted())
     }
 
     /// The rank as an owner of directories.
@@ -219,6 +250,10 @@ impl Rank {
     /// Gives the rank its core, and what came before it was there.
     fn serve(&self, mut core: Mds, log: mpsc::UnboundedSender<LogWork>) {
         self.log.replace(Some(log));
+        if let Some(server) = self.server() {
+            // The newest map, since loading took a while.
+            take_map(&mut core, &server.map());
+        }
         let mut actions = Vec::new();
         while let Some(action) = core.poll() {
             actions.push(action);
@@ -241,11 +276,7 @@ impl Rank {
     /// A message of a client.
     pub fn message(&self, conn: &Rc<Connection>, message: Message, guard: ReceiveGuard) {
         if self.core.borrow().is_none() {
-            let mut waiting = self.waiting.borrow_mut();
-            if waiting.len() < WAITING_MAX {
-                waiting.push_back(Waiting(conn.clone(), message, guard));
-            }
-            return;
+            return self.keep(Waiting(conn.clone(), message, guard), false);
         }
         self.client_message(conn, message, guard);
     }
@@ -260,6 +291,7 @@ impl Rank {
         self.clients.borrow_mut().clear();
         self.alarm_set.notify_one();
         self.left_set.notify_waiters();
+        self.rows_removed.notify_waiters();
     }
 
     /// Clients wait for this map before they go on.
@@ -313,9 +345,30 @@ impl Rank {
     /// Hands all that the rank has over to rank 0.
     pub async fn leave(&self) {
         self.event(Event::Leave);
+        self.has_left().await;
+    }
+
+    /// Waits until all ranks are at rest, and no other one needs this one.
+    pub async fn rest(&self) {
+        self.event(Event::End);
+        self.has_left().await;
+    }
+
+    async fn has_left(&self) {
         loop {
             let changed = self.left_set.notified();
             if self.left.get() || self.closed.get() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until no row of a session that is over is left.
+    pub async fn rows_are_removed(&self) {
+        loop {
+            let changed = self.rows_removed.notified();
+            if self.rows.get() == 0 || self.closed.get() {
                 return;
             }
             changed.await;
@@ -376,6 +429,15 @@ impl scrub::Host for Rank {
     fn is_mine(&self, ino: mds::Ino) -> bool {
         self.look(|core| core.is_mine(ino)).unwrap_or(false)
     }
+}
+
+/// Tells the core what a map says.
+fn take_map(core: &mut Mds, map: &MdsMap) {
+    core.set_data_pools(map.data_pools.clone());
+    let (owners, absent) = crate::peers::owners(map);
+    core.set_owners(owners, absent);
+    let (rests, asleep, number) = crate::peers::rest(map);
+    core.set_rest(rests, asleep, number);
 }
 
 /// Entries that the cache may have.

@@ -528,16 +528,20 @@ impl Inner {
         self.changed.notify_waiters();
     }
 
-    /// Gives the rank up: sessions end, and all goes to its place at rest. Rank 0 has it then,
-    /// unless all ranks stop: they come back as they are.
+    /// Gives the rank up: sessions end, and all goes to its place at rest. Rank 0 has it then.
+    /// Where the file system goes down, the rank ends when all ranks are at rest: it comes back as
+    /// it is.
     async fn stop_rank(&self) {
         let Some(rank) = self.rank() else { return };
-        if self.map().max_mds > 0 && !rank.is_first() {
+        if rank.comes_back(&self.map()) {
+            rank.rest().await;
+        } else {
             rank.leave().await;
         }
         rank.end_sessions();
         while self.ended.borrow().is_none() {
             if rank.empty_log(true).await {
+                rank.rows_are_removed().await;
                 return self.set_progress(Progress::Stopped);
             }
             tokio::time::sleep(RETRY).await;

@@ -223,7 +223,7 @@ impl Rank {
         }
         let count = entries.len();
         let core = replay.finish(self.now(), log.last());
-        self.forget_strangers(&core);
+        self.forget_strangers(&core).await?;
         if let Some(server) = self.server() {
             tracing::info!(
                 "mds.{}: {count} batches of the log, {ahead} were read ahead; {} sessions",
@@ -379,9 +379,17 @@ impl Rank {
         Ok(())
     }
 
-    /// Sessions that have a row, and of which the log knows that they ended, or nothing.
-    fn forget_strangers(&self, core: &Mds) {
-        self.clients.borrow_mut().retain(|id, _| core.has_session(mds::ClientId(*id)));
+    /// Sessions that have a row, and of which the log knows that they ended, or nothing. The row
+    /// goes: without the log, a later server would wait for the client, and evict it.
+    async fn forget_strangers(&self, core: &Mds) -> Result<()> {
+        let is_there = |id: &u64| core.has_session(mds::ClientId(*id));
+        let strangers = self.clients.borrow_mut().extract_if(.., |id, _| !is_there(id)).collect();
+        let strangers: BTreeMap<u64, super::Client> = strangers;
+        let rows: BTreeSet<_> = strangers.values().map(|c| c.info.key()).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.store.write_sessions(self.session_version.get(), &[], &rows).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sessions of clients: messages in, answers out.
 
-use super::Rank;
 use super::clients::{Asked, Client};
+use super::{Rank, Waiting};
 use crate::convert::{self, Around, Shape};
 use crate::rights::Rights;
 use bytes::Bytes;
@@ -108,6 +108,12 @@ impl Rank {
             self.event(Event::Rights(client, rights.core.clone()));
         }
         match any {
+            // It is answered when clients are served again: it would ask again at once.
+            AnyMessage::ClientSession(m)
+                if m.op == SessionOp::REQUEST_OPEN && known.is_none() && self.is_resting() =>
+            {
+                self.keep(Waiting(conn.clone(), message, guard), true);
+            }
             AnyMessage::ClientSession(m) => self.session_request(conn, id, &m),
             AnyMessage::ClientReconnect(m) => self.reconnect(conn, id, &m),
             AnyMessage::ClientReclaim(m) => self.reclaim(conn, id, &m),
@@ -125,6 +131,10 @@ impl Rank {
             AnyMessage::ClientLease(_) | AnyMessage::ClientMetrics(_) => {}
             _ => tracing::debug!("{}: unexpected type {}", conn.peer_name(), message.msg_type),
         }
+    }
+
+    fn is_resting(&self) -> bool {
+        self.look(mds::Mds::rests).unwrap_or(false)
     }
 
     /// A client says which map it has been told to wait for: others wait for it, too.
@@ -167,6 +177,8 @@ impl Rank {
         match m.op {
             SessionOp::REQUEST_OPEN => self.open(conn, id, m),
             SessionOp::REQUEST_CLOSE => {
+                // It may have asked for a session while clients are not served.
+                self.waiting.borrow_mut().retain(|w| w.0.global_id() != id);
                 if !known {
                     return tell(conn, &session(SessionOp::CLOSE, m.seq), 0);
                 }
@@ -459,20 +471,25 @@ impl Rank {
             tell(&conn, &reply, 0);
         }
         let Some(me) = self.me.upgrade() else { return };
+        self.rows.set(self.rows.get() + 1);
         tokio::task::spawn_local(async move {
-            let remove: BTreeSet<Bytes> = [gone.info.key()].into();
-            loop {
-                if me.closed.get() || me.clients.borrow().contains_key(&client.0) {
-                    return;
-                }
-                let version = me.session_version.get();
-                match me.store.write_sessions(version, &[], &remove).await {
-                    Ok(()) => return,
-                    Err(e) => tracing::warn!("a session cannot be removed: {e}; trying again"),
-                }
-                tokio::time::sleep(RETRY).await;
-            }
+            me.remove_row(client, gone.info.key()).await;
+            me.rows.set(me.rows.get() - 1);
+            me.rows_removed.notify_waiters();
         });
+    }
+
+    /// Removes the row of a session that is over, unless the client has another one.
+    async fn remove_row(&self, client: ClientId, key: Bytes) {
+        let remove: BTreeSet<Bytes> = [key].into();
+        while !self.closed.get() && !self.clients.borrow().contains_key(&client.0) {
+            let version = self.session_version.get();
+            match self.store.write_sessions(version, &[], &remove).await {
+                Ok(()) => return,
+                Err(e) => tracing::warn!("a session cannot be removed: {e}; trying again"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
     }
 
     /// Has the OSDs refuse a client.

@@ -115,7 +115,7 @@ impl Rank {
                 }
             }
             Action::Flushed => self.flushed(),
-            Action::Left => {
+            Action::Left | Action::Ended => {
                 self.left.set(true);
                 self.left_set.notify_waiters();
             }

@@ -176,6 +176,25 @@ impl MdsMap {
         !self.is_degraded() && !self.mds_info.values().any(|i| moving.contains(&i.state))
     }
 
+    /// How many ranks there are while the file system is not down.
+    pub fn ranks_wanted(&self) -> Rank {
+        if self.max_mds > 0 { self.max_mds } else { self.old_max_mds.max(1) }
+    }
+
+    /// Ranks that have stopped because the file system is or was down: they come back as they are.
+    /// Those with higher numbers were given up.
+    pub fn asleep(&self) -> BTreeSet<Rank> {
+        self.stopped.range(..self.ranks_wanted()).copied().collect()
+    }
+
+    /// Whether ranks with a log of their own rest: the file system is down, or was, and one of them
+    /// is not back.
+    pub fn rests(&self) -> bool {
+        let wanted = self.ranks_wanted();
+        let ends = |i: &MdsInfo| i.state == MdsState::STOPPING && i.rank < wanted;
+        self.max_mds <= 0 || !self.asleep().is_empty() || self.mds_info.values().any(ends)
+    }
+
     /// Whether a rank is served and no daemon follows its journal.
     pub fn is_followable(&self, rank: Rank) -> bool {
         self.holder(rank).is_some_and(|i| !i.state.is_degraded()) && self.follower(rank).is_none()

@@ -151,11 +151,21 @@ fn own_ranks(map: &MdsMap, val: &str) -> Result<(), Refusal> {
             "may not have more than {OWN_LOG_RANKS} ranks of `siphon mds`"
         )));
     }
-    // While the file system is down, all ranks have stopped as they are.
     let stops = map.mds_info.values().filter(|i| i.state == MdsState::STOPPING).map(|i| i.rank);
-    let mut given_up = map.stopped.iter().copied().chain(stops);
-    let kept = given_up.find(|r| map.max_mds > 0 && (*r as usize) < ranks);
-    if let Some(rank) = kept {
+    // Ranks that have stopped because the file system is down have their directories.
+    let (asleep, given_up): (Vec<i32>, Vec<i32>) =
+        map.stopped.iter().copied().chain(stops).partition(|r| *r < map.ranks_wanted());
+    if let Some(rank) = asleep.into_iter().find(|r| *r as usize >= ranks) {
+        return Err(Refusal::new(
+            Errno::EBUSY,
+            format!(
+                "rank {rank} of {name} has stopped and has directories: run `ceph fs set {name} \
+                 down false`, and lower max_mds when all ranks are active",
+                name = map.fs_name
+            ),
+        ));
+    }
+    if let Some(rank) = given_up.into_iter().find(|r| (*r as usize) < ranks) {
         return Err(Refusal::unsupported(format!(
             "rank {rank} of {} was given up: rank 0 of `siphon mds` has its directories, and it is \
              not added again",
@@ -340,6 +350,25 @@ mod tests {
     use crate::commands::tests::Bench;
     use serde_json::json;
     use types::fsmap::set_empty_log;
+
+    #[test]
+    fn ranks_that_sleep_come_back_and_those_given_up_do_not() {
+        let refused = |map: &MdsMap, ranks: &str| own_ranks(map, ranks).err().map(|e| e.errno);
+        let mut map = MdsMap { ranks_in: [0, 1].into(), stopped: [2].into(), ..MdsMap::default() };
+        map.max_mds = 2;
+        assert_eq!(
+            [1, 2, 3].map(|n| refused(&map, &n.to_string())),
+            [None, None, Some(Errno::EOPNOTSUPP)]
+        );
+        // Down: both have stopped.
+        map = MdsMap { max_mds: 0, old_max_mds: 2, stopped: [0, 1, 2].into(), ..map };
+        map.ranks_in.clear();
+        let all = [Some(Errno::EBUSY), None, Some(Errno::EOPNOTSUPP)];
+        assert_eq!([1, 2, 3].map(|n| refused(&map, &n.to_string())), all);
+        // Up again, with one server.
+        map = MdsMap { max_mds: 2, stopped: [1, 2].into(), ranks_in: [0].into(), ..map };
+        assert_eq!([1, 2, 3].map(|n| refused(&map, &n.to_string())), all);
+    }
 
     #[test]
     fn the_feature_of_a_log_goes_with_the_last_change_in_it() {
