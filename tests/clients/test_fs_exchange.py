@@ -220,6 +220,14 @@ def quiet(fs, path, name):
         return None
 
 
+def by_lowest(found):
+    """The same tree, with names of one file told by the lowest of them: clients list directories in several orders."""
+    lowest = {}
+    for path, row in found.items():
+        lowest[row[-1]] = min(path, lowest.get(row[-1], path))
+    return {path: [*row[:-1], lowest[row[-1]]] for path, row in found.items()}
+
+
 def counts(fs, path):
     return {k: fs.getxattr(path, f"ceph.dir.{k}") for k in ("rfiles", "rsubdirs", "rbytes")}
 
@@ -262,6 +270,48 @@ def test_from_ours_to_stock_and_back(cl, tmp_path):
     e = Exchange(cl, "ours", tmp_path)
     try:
         goes_through(e, "siphon", ["stock", "siphon"])
+    finally:
+        e.stop()
+
+
+def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
+    """All is at rest in Ceph's form when both ranks have stopped, also what one knows of directories in the other's."""
+    e = Exchange(cl, "both", tmp_path)
+    e.make("siphon")
+    ours = e.servers["siphon"]
+    ranks = lambda: {rank: state for rank, state in ours.states().values() if rank is not None}
+    try:
+        ours.start("both-second")
+        cl.run("ceph", "fs", "set", "both", "max_mds", "2")
+        eventually(lambda: ranks() == {0: "up:active", 1: "up:active"}, what=lambda: f"two ranks: {ours.states()}")
+        fs = e.mounted()
+        at = ""
+        # Each directory is of the other rank than the one above.
+        for depth in range(6):
+            at += f"/d{depth}"
+            fs.mkdir(at, 0o755)
+            fs.setxattr(at, "ceph.dir.pin", b"01"[depth % 2 ^ 1:][:1], 0)
+            assert (fs.stat(at).st_ino >> 40 == 0x81) == (depth % 2 == 1), at
+            change(fs, f"{at}/work", depth, STEPS // 4)
+        write(fs, f"{at}/last", b"said last")
+        fs.sync_fs()
+        expected = by_lowest(tree(fs))
+        fs.unmount()
+        fs.shutdown()
+        cl.run("ceph", "fs", "set", "both", "down", "true")
+        eventually(lambda: ranks() == {}, what=lambda: f"no rank: {ours.states()}")
+        for name in list(ours.daemons):
+            ours.kill(name)
+        cl.run("ceph", "fs", "compat", "both", "rm_incompat", "62")
+        e.start("stock")
+        e.only("stock")
+        cl.run("ceph", "fs", "set", "both", "max_mds", "1")
+        e.wait()
+        fs = e.mounted()
+        assert not differences(expected, by_lowest(tree(fs)))
+        e.scrub()
+        fs.unmount()
+        fs.shutdown()
     finally:
         e.stop()
 

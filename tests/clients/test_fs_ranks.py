@@ -278,15 +278,15 @@ def test_renames_and_links_over_ranks(clients, pinned):
 class Load(threading.Thread):
     """A client that makes files of both ranks until it is told to stop, and knows what was answered."""
 
-    def __init__(self, cl, top, one):
+    def __init__(self, cl, top, one, first=0):
         super().__init__()
-        self.cl, self.top, self.one = cl, top, one
+        self.cl, self.top, self.one, self.first = cl, top, one, first
         self.done, self.error, self.made = threading.Event(), None, []
 
     def run(self):
         try:
             fs = mounted(self.cl)
-            i = 0
+            i = self.first
             while not self.done.is_set():
                 name = f"f{i}"
                 write(fs, f"{self.top}/{name}", name.encode())
@@ -303,13 +303,18 @@ class Load(threading.Thread):
             self.error = e
 
 
-def assert_all_is_there(fs, load):
+def assert_files_are_there(fs, load):
     top, one = load.top, load.one
-    assert len(load.made) == load.made[-1] + 1
+    assert len(load.made) == load.made[-1] + 1 - load.first
     for i in load.made:
         at = one if i % 3 == 0 else top
         assert read(fs, f"{at}/f{i}") == f"f{i}".encode()
         assert read(fs, f"{one}/f{i}.one") == f"f{i}".encode()
+
+
+def assert_all_is_there(fs, load):
+    top, one = load.top, load.one
+    assert_files_are_there(fs, load)
     count = len(load.made)
     thirds, fifths = len([i for i in load.made if i % 3 == 0]), len([i for i in load.made if i % 5 == 0])
     assert len(listing(fs, one)) == count + thirds
@@ -377,6 +382,97 @@ def test_ranks_stop_and_come_back(cl, servers, clients, pinned):
     fs.mkdir(top + "/two", 0o755)
     assert rank_of(fs, top + "/two") == 1
     assert read(fs, "/old/file") == b"old"
+
+
+def down(cl, servers):
+    """All ranks stop."""
+    cl.command(prefix="fs set", fs_name="cephfs", var="down", val="true")
+    ranks = lambda: {n: s for n, s in servers.states().items() if s[0] is not None}
+    eventually(lambda: not ranks(), timeout=PATIENCE, what=lambda: f"no rank: {ranks()}")
+    m = cl.ceph_json("fs", "get", "cephfs")["mdsmap"]
+    assert (m["in"], m["failed"], m["damaged"], m["stopped"]) == ([], [], [], [0, 1]), m
+
+
+def up(cl, servers):
+    cl.command(prefix="fs set", fs_name="cephfs", var="down", val="false")
+    eventually(lambda: holder(servers, 0) and holder(servers, 1), timeout=PATIENCE, what=lambda: f"both ranks: {servers.states()}")
+
+
+def test_all_ranks_stop_together_and_come_back(cl, servers, clients, pinned):
+    """Down when clients have just stopped: each rank has to tell the other one what it knows of directories in that one's,
+    and clients keep back what they wrote."""
+    top, one = pinned
+    fs, other = clients
+    # A part of each rank in one of the other.
+    zero, deep = one + "/zero", one + "/zero/deep"
+    fs.setxattr(one, "ceph.dir.pin", b"0", 0)
+    fs.mkdir(zero, 0o755)
+    fs.setxattr(zero, "ceph.dir.pin", b"1", 0)
+    fs.mkdir(deep, 0o755)
+    assert [rank_of(fs, d) for d in (top, one, zero, deep)] == [0, 1, 0, 1]
+    fs.setxattr(one, "ceph.dir.pin", b"1", 0)
+    loads = [Load(cl, top, one), Load(cl, zero, deep)]
+    fds = {d: other.open(d + "/open", os.O_RDWR | os.O_CREAT, 0o644) for d in (top, one, zero, deep)}
+    for night in ("down, and up", "down, failed, and up"):
+        for load in loads:
+            load.start()
+        try:
+            eventually(lambda: any(l.error for l in loads) or all(len(l.made) > 20 for l in loads), what="some files")
+            for d, fd in fds.items():
+                assert other.write(fd, d.encode(), 0) == len(d)
+        finally:
+            for load in loads:
+                load.done.set()
+                load.join(PATIENCE)
+        assert not any(l.error or l.is_alive() for l in loads), [l.error for l in loads]
+        down(cl, servers)
+        if night == "down, failed, and up":
+            cl.command(prefix="fs fail", fs_name="cephfs")
+            cl.command(prefix="fs set", fs_name="cephfs", var="joinable", val="true")
+        lower = cl.run("ceph", "fs", "set", "cephfs", "max_mds", "1", check=False)
+        assert lower.returncode == errno.EBUSY and b"rank 1 of cephfs has stopped and has directories" in lower.stderr
+        up(cl, servers)
+        new = mounted(cl)
+        for load in loads:
+            assert_files_are_there(new, load)
+        for d, fd in fds.items():
+            assert read(new, d + "/open") == d.encode()
+        # A file that was renamed to a directory of another rank counts where that rank keeps it.
+        moved = {f"f{i}" for l in loads for i in range(l.made[-1] + 1) if i % 3 == 0}
+        files = {d: sum(1 for n, e in listing(new, d).items() if not e.is_dir() and n not in moved) for d in fds}
+        below = 0
+        for d in (deep, zero, one, top):
+            below += files[d]
+            # What a rank knows of directories below another one's comes with the next report.
+            eventually(lambda: int(new.getxattr(d, "ceph.dir.rfiles")) == below, what=f"{below} files below {d}")
+        new.unmount()
+        new.shutdown()
+        loads = [Load(cl, l.top, l.one, l.made[-1] + 1) for l in loads]
+    for d in fds:
+        write(other, d + "/open", b"after", flags=os.O_WRONLY | os.O_TRUNC)
+        assert read(fs, d + "/open") == b"after"
+
+
+def test_a_server_ends_while_all_ranks_stop(cl, servers, clients, pinned):
+    top, one = pinned
+    fs = clients[0]
+    for rank in (1, 0):
+        load = Load(cl, top, one, 1_000 * rank)
+        load.start()
+        try:
+            eventually(lambda: load.error or len(load.made) > 10, what="some files")
+        finally:
+            load.done.set()
+            load.join(PATIENCE)
+        assert load.error is None and not load.is_alive()
+        victim = holder(servers, rank)
+        cl.command(prefix="fs set", fs_name="cephfs", var="down", val="true")
+        servers.kill(victim)
+        down(cl, servers)
+        servers.start(victim)
+        eventually(lambda: servers.states().get(victim) == (None, "up:standby"), what="a server that waits again")
+        up(cl, servers)
+        assert_files_are_there(fs, load)
 
 
 # The last test: rank 1 does not come back.
