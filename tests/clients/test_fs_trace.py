@@ -3,6 +3,7 @@
 
 SIPHON_TEST_LONG runs more of them, and more seeds; SIPHON_TEST_STEPS says how many, SIPHON_TEST_SEED which.
 """
+import ctypes
 import os
 import queue
 import random
@@ -78,7 +79,7 @@ def mounted_at(cl, kind, root):
 @pytest.fixture
 def both(cl, servers, seed):
     """Clients of the stock server, and as many of ours, in a directory of the seed's own."""
-    sides, hung = [], []
+    sides = []
     for s in servers:
         fs = mounted_at(cl, s.kind, "/")
         fs.mkdir(f"/{seed}", 0o755)
@@ -86,11 +87,11 @@ def both(cl, servers, seed):
         fs.shutdown()
         # What servers remember of a client is compared, not what the client decides by itself.
         sides.append([mounted_at(cl, s.kind, f"/{seed}") for _ in range(CLIENTS)])
-    yield sides, hung
-    # A client that never answered would not end either.
-    for fs in sum(sides, []) if not hung else ():
-        fs.unmount()
-        fs.shutdown()
+    yield sides
+    # Libcephfs of 16.2.15 loses count of inodes in random operations, beside either server, and waits for them for ever when it
+    # unmounts, which it also does when nothing refers to the client any more.
+    for fs in sum(sides, []):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(fs))
 
 
 class Side:
@@ -149,7 +150,14 @@ class Side:
 
     def rename(self, fs, path, to):
         # Without a source, libcephfs of 16.2.15 waits for the end of the rename whenever it looks the target up later.
-        fs.lstat(path)
+        old = fs.lstat(path).st_ino
+        try:
+            # Libcephfs takes the old name for gone after a rename that changes nothing, beside either server, for as long as it
+            # may trust what it knows of the directory. How long that is, is no promise.
+            if fs.lstat(to).st_ino == old:
+                return "same file"
+        except cephfs.Error:
+            pass
         return fs.rename(path, to)
 
     def link(self, fs, path, to):
@@ -358,7 +366,7 @@ PINS = [
 def test_pins_are_set_and_shown_as_by_stock(both, seed):
     """Values, errors and texts of virtual attributes of directories that say for which rank they are."""
     answers = []
-    for fs, *_ in both[0]:
+    for fs, *_ in both:
         fs.mkdir("/d", 0o755)
         fs.close(fs.open("/f", os.O_CREAT | os.O_WRONLY, 0o644))
         found = []
@@ -384,8 +392,7 @@ def test_pins_are_set_and_shown_as_by_stock(both, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_operations(cl, servers, both, seed):
-    clients, hung = both
-    stock, ours = map(Side, clients)
+    stock, ours = map(Side, both)
     steps, inodes, seconds, done = Steps(seed), {}, [0.0, 0.0], []
     for n in range(STEPS):
         step = steps.next()
@@ -395,7 +402,6 @@ def test_random_operations(cl, servers, both, seed):
             answers.append(side.do(step))
             seconds[i] += time.monotonic() - begun
             if answers[-1] is ENDLESS:
-                hung.append(step)
                 for line in done[-40:]:
                     print(*line)
                 for s in servers:
@@ -403,8 +409,6 @@ def test_random_operations(cl, servers, both, seed):
                 pytest.fail(f"seed {seed}, step {n}, {step!r:.200} does not end with the {('stock', 'siphon')[i]} server")
         done.append((step if len(repr(step)) < 200 else (*step[:3], "..."), repr(answers[0])[:100]))
         if not same(*answers, inodes):
-            # Clients that have files open may not end.
-            hung.append(step)
             for line in done[-40:]:
                 print(*line)
             found = f"seed {seed}, step {n}, {step!r:.200}: stock says {answers[0]!r:.300}, ours {answers[1]!r:.300}"
