@@ -167,7 +167,11 @@ impl Model {
             Op::Create { exclusive, .. } if self.name(dir, &name)?.is_some() => {
                 let ino = self.name(dir, &name)?.unwrap_or_default();
                 let is_dir = self.node(ino)?.is_dir();
-                if *exclusive || is_dir { Err(Errno::EEXIST) } else { Ok(Some(ino)) }
+                match (exclusive, is_dir) {
+                    (true, _) => Err(Errno::EEXIST),
+                    (false, true) => Err(Errno::EISDIR),
+                    (false, false) => Ok(Some(ino)),
+                }
             }
             Op::Create { .. } | Op::Mkdir { .. } | Op::Symlink { .. } => {
                 if self.name(dir, &name)?.is_some() {

@@ -75,9 +75,11 @@ impl Mds {
         self.reads(client, dir, Group::File);
         self.settled()?;
         if let Some(ino) = self.child(dir, &name)? {
-            if let Op::Create { wanted, exclusive: false, truncate, .. } = &request.op
-                && !self.is_dir(ino)
-            {
+            if let Op::Create { wanted, exclusive: false, truncate, .. } = &request.op {
+                // As open(2) with O_CREAT. A client that knows the name does not ask.
+                if self.is_dir(ino) {
+                    return fail(Errno::EISDIR);
+                }
                 if !self.is_mine(ino) {
                     return self.away(FilePath { ino, path: Name::new() });
                 }
