@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import re
 import threading
 
 import pytest
@@ -182,6 +183,13 @@ def test_osds_come_and_go(siphon_factory):
         waiting = {p: s for p, s in states(c).items() if "backfill_wait" in s}
         assert all(s == "active+remapped+backfill_wait" for s in waiting.values()), waiting
         assert c.ceph_json("status")["pgmap"]["misplaced_objects"] > 0
+        checks = lambda: c.ceph_json("health", "detail")["checks"]
+        assert "OBJECT_MISPLACED" not in checks()
+        c.ceph("config", "set", "mon", "mon_warn_on_misplaced", "true")
+        eventually(lambda: "OBJECT_MISPLACED" in checks(), timeout=30, what="OBJECT_MISPLACED")
+        said = checks()["OBJECT_MISPLACED"]
+        assert said["severity"] == "HEALTH_WARN" and re.fullmatch(r"[1-9]\d*/\d+ objects misplaced \(\d+\.\d{3}%\)", said["summary"]["message"]), said
+        c.ceph("config", "rm", "mon", "mon_warn_on_misplaced")
         query = c.ceph_json("pg", next(iter(waiting)), "query")
         assert query["recovery_state"][0]["substate"] == "NotBackfilling", query
         c.ceph("osd", "unset", "nobackfill")
