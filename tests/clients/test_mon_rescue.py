@@ -197,6 +197,16 @@ def test_lost_ones_come_back():
         assert c.ceph("config-key", "get", "new").strip() == "yes"
         assert read(p.conf, "x") == b"x"
 
+        # One that began when there was nobody to ask asks again.
+        p["mon.a"].stop()
+        p["mon.b"].spawn()
+        sock = p["mon.b"].directory / "run" / "ceph-mon.b.asok"
+        asked = lambda: subprocess.run(["ceph", "--admin-daemon", str(sock), "mon_status"], capture_output=True, timeout=60)
+        eventually(lambda: asked().returncode == 0, timeout=60, what="mon.b to run")
+        p["mon.a"].start()
+        assert p["mon.b"].process.wait(timeout=90) != 0
+        assert "was given up as lost" in p["mon.b"].printed()
+
         # Where they cannot know of it, they go on; as soon as they can, they end.
         p["mon.a"].stop()
         for n in "bc":

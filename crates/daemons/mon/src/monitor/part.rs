@@ -35,7 +35,7 @@ pub(crate) struct Part {
     /// In which term the leader was told of this monitor.
     pub greeted: Option<(String, u64)>,
     pub asking_ids: bool,
-    pub asked_whether_removed: Option<Instant>,
+    pub asked_whether_lost: Option<Instant>,
     /// Every other monitor was asked whether the group was given up, or had the time to answer: see
     /// `Inner::vet`.
     pub vetted: bool,
@@ -55,7 +55,7 @@ impl Default for Part {
             changing: false,
             greeted: None,
             asking_ids: false,
-            asked_whether_removed: None,
+            asked_whether_lost: None,
             vetted: false,
         }
     }

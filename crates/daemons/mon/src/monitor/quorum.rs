@@ -200,31 +200,36 @@ impl Inner {
         self.waiting.borrow_mut().requests.retain(|_, p| !p.session.conn.is_direct());
         let ask = {
             let mut part = self.part.borrow_mut();
-            let due = part.asked_whether_removed.is_none_or(|t| t.elapsed() > OUT_GRACE);
+            let due = part.asked_whether_lost.is_none_or(|t| t.elapsed() > OUT_GRACE);
             if due {
-                part.asked_whether_removed = Some(Instant::now());
+                part.asked_whether_lost = Some(Instant::now());
             }
             due
         };
         if ask {
-            tokio::task::spawn_local(self.clone().ask_whether_removed());
+            tokio::task::spawn_local(self.clone().ask_whether_lost());
         }
     }
 
-    /// A monitor that was removed while it was away hears nothing from the others: it has to ask.
-    async fn ask_whether_removed(self: Rc<Self>) {
-        if self.replica.joins().await.unwrap_or(true) {
-            return;
-        }
+    /// A monitor that was removed while it was away hears nothing from the others, and one whose
+    /// group was given up may hear nothing of the one that went on: it has to ask.
+    async fn ask_whether_lost(self: Rc<Self>) {
+        let joins = self.replica.joins().await.unwrap_or(true);
         let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };
         for name in self.others() {
-            if let Some(Told::Probed { in_quorum: true, yours: false, .. }) =
+            let Some(Told::Probed { in_quorum, yours, rescued, .. }) =
                 self.links.ask(&name, &probe).await
-            {
+            else {
+                continue;
+            };
+            self.hear_of_group(&name, rescued, yours);
+            if self.ended.borrow().is_none() && in_quorum && !yours && !joins {
                 self.end(format!(
                     "mon.{} was removed from the cluster; its store is of no use any more",
                     self.name
                 ));
+            }
+            if self.ended.borrow().is_some() {
                 return;
             }
         }
