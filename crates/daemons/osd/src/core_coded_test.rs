@@ -3,6 +3,7 @@
 use crate::collections::coll_of;
 use crate::core_test::{Cluster, POOL, run};
 use crate::map::ClusterMap;
+use crate::settings::Settings;
 use admission::OsdQueue;
 use bytes::Bytes;
 use messages::{Op, OpArgs};
@@ -463,6 +464,27 @@ fn a_lost_shard_is_made_again() {
             expected[4000..13_000].fill(i as u8);
             assert_eq!(c.read(&format!("o{i}")).await[..], expected[..]);
         }
+    });
+}
+
+/// Shards are made on several OSDs at once, each of what the others have, and each has one place in
+/// its admission window.
+#[test]
+fn osds_that_make_shards_do_not_wait_for_each_other() {
+    run(async || {
+        let mut c = coded().await;
+        for core in &c.cores {
+            core.set_settings(Settings { window: 1, backfills: 10, ..Settings::default() });
+        }
+        down(&mut c, 1);
+        c.settle().await;
+        for i in 0..60 {
+            write(&mut c, &format!("o{i}"), 0, bytes(9000, i as u8)).await;
+        }
+        up(&mut c, 1);
+        c.settle().await;
+        check_shards(&c).await;
+        assert!(c.cores.iter().all(|core| core.running() == 0));
     });
 }
 

@@ -17,7 +17,8 @@ use store::Transaction;
 pub(crate) const LISTED: u64 = 256;
 
 impl PgHost {
-    /// Runs background work that the scheduler let in. The slot is held until it is done.
+    /// Runs background work that the scheduler let in. The slot is held until it is done, or until
+    /// it needs other OSDs.
     pub(crate) fn run_background(self: &Rc<Self>, job: Background, slot: Slot) {
         let host = self.clone();
         let receipt = job.receipt;

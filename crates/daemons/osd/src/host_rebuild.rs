@@ -50,11 +50,13 @@ impl PgHost {
     pub(crate) async fn rebuild(self: &Rc<Self>, r: Rebuild, receipt: Receipt, slot: Slot) {
         let token = r.token;
         let generation = self.generation.get();
+        // What is read of another OSD has its turn in the admission window there. Were the place in
+        // the window here kept meanwhile, two OSDs could wait for each other for ever.
+        drop(slot);
         let made = self.make_shards(&r).await;
         if self.reader.is_damaged() {
             self.note_damage().await;
         }
-        drop(slot);
         if self.generation.get() != generation {
             return;
         }
