@@ -154,7 +154,9 @@ pub struct ClientOp {
     replied: Cell<bool>,
 }
 
-/// A place in the admission window. Dropping it lets the next operation in.
+/// A place in the admission window. Dropping it lets the next operation in. Background work gives
+/// it back before it waits for other OSDs: what it asks of them has its turn there, and they may
+/// wait for a place here.
 pub struct Slot(pub Box<dyn Fn()>);
 
 impl Drop for Slot {
