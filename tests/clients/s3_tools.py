@@ -88,20 +88,25 @@ def aws(url, access, secret, bucket, tmp_path, packages):
     run("s3", "rb", f"s3://{bucket}")
 
 
-def boto3(url, access, secret, packages):
+# Tests of test_s3.py that radosgw 16.2 and 18.2 do not pass, on a stock cluster either: a PUT with `If-Match` is refused though the
+# object has that tag, a GET of a part answers all of the object, and the refusal of an empty deletion has no code.
+NOT_OF_RADOSGW = ("test_conditions", "test_multipart", "test_what_is_wrong_is_refused_and_stores_nothing")
+
+
+def boto3(url, access, secret, packages, without=()):
     """The tests of test_s3.py that need a gateway only, with the boto3 in the directory `packages`."""
     env = environment(access, secret, PYTHONPATH=str(packages), SIPHON_TEST_S3=f"{url},{access},{secret}")
     env.pop("SIPHON_TEST_CHROOT", None)
     version = ran([sys.executable, "-c", "import boto3; print(boto3.__version__)"], env).decode()
     assert [int(n) for n in version.split(".")[:2]] >= [1, 36], f"boto3 {version} has no checksums of its own"
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_s3.py", "-k", "not (s3cmd or rclone or restic or pypi)"]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_s3.py", "-k", f"not ({' or '.join(['s3cmd', 'rclone', 'restic', 'pypi', *without])})"]
     told = ran(argv, env, cwd=HERE).decode()
     assert " passed" in told, told
 
 
-def of_pypi(url, access, secret, tmp_path):
-    """What PyPI has newest, fetched for the occasion."""
+def of_pypi(url, access, secret, tmp_path, without=()):
+    """What PyPI has newest, fetched for the occasion; of the tests of test_s3.py some are left out."""
     packages = tmp_path / "packages"
     ran([sys.executable, "-m", "pip", "install", "-q", "--target", packages, "boto3", "awscli"], dict(os.environ))
-    boto3(url, access, secret, packages)
+    boto3(url, access, secret, packages, without)
     aws(url, access, secret, "of-aws", tmp_path, packages)

@@ -418,4 +418,4 @@ def test_restic(gateway, s3, tmp_path):
 
 @pytest.mark.skipif(not s3_tools.PYPI, reason=s3_tools.WHY)
 def test_boto3_and_aws_of_pypi(gateway, tmp_path):
-    s3_tools.of_pypi(gateway.url, ACCESS, SECRET, tmp_path)
+    s3_tools.of_pypi(gateway.url, ACCESS, SECRET, tmp_path, s3_tools.NOT_OF_RADOSGW)

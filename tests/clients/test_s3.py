@@ -1,7 +1,8 @@
 """Our own S3 gateway: boto3, s3cmd and rclone through `siphon up --s3`, and stock radosgw beside it on the same buckets.
 
 SIPHON_TEST_S3=ENDPOINT,ACCESS,SECRET runs the first part against any other gateway (radosgw, the in-memory
-example of crates/daemons/s3-gateway): what it expects is S3's behaviour, not ours.
+example of crates/daemons/s3-gateway): what it expects is S3's behaviour, not ours. With SIPHON_TEST_CONF, our gateway and
+radosgw are started on the cluster of that ceph.conf.
 """
 import base64
 import hashlib
@@ -21,6 +22,7 @@ import pytest
 
 import s3_tools
 from conftest import CHROOT, eventually, free_port
+from s3_cluster import Served
 
 boto3 = pytest.importorskip("boto3")
 from botocore.auth import S3SigV4Auth
@@ -44,23 +46,14 @@ class Endpoint:
                             config=Config(retries={"max_attempts": 1}, signature_version="s3v4", **config))
 
 
-def read_env(path):
-    lines = path.read_text().splitlines()
-    return dict(line.removeprefix("export ").split("=", 1) for line in lines if "=" in line)
-
-
 @pytest.fixture(scope="module")
 def endpoint(request):
     given = os.environ.get("SIPHON_TEST_S3")
     if given:
         return Endpoint(*given.split(","))
-    cluster = request.getfixturevalue("siphon_factory")(extra=["--s3", str(free_port())])
-    printed = "".join(cluster.start(timeout=120))
-    path = cluster.directory / "s3.env"
-    assert path.stat().st_mode & 0o777 == 0o600
-    env = read_env(path)
-    assert str(path) in printed
-    return Endpoint(env["AWS_ENDPOINT_URL"], env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], cluster)
+    served = Served(request.getfixturevalue("siphon_factory"))
+    request.addfinalizer(served.stop)
+    return Endpoint(served.url, served.access, served.secret, served)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,8 @@ import time
 import pytest
 
 from conftest import BINARY, CHROOT, eventually, free_port, run_live
-from test_s3 import Endpoint, read_env
+from s3_cluster import read_env
+from test_s3 import Endpoint
 
 boto3 = pytest.importorskip("boto3")
 from botocore.config import Config

@@ -15,7 +15,8 @@ import pytest
 
 from conftest import BINARY, CHROOT, Cluster, eventually, free_port
 from test_qos_tenants import explain, known, part, qos
-from test_s3 import Endpoint, read_env
+from s3_cluster import read_env
+from test_s3 import Endpoint
 
 pytest.importorskip("boto3")
 

@@ -9,14 +9,14 @@ import http.client
 import os
 import random
 import re
-import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import BINARY, CHROOT, free_port
-from test_s3 import Endpoint, read_env
+from conftest import CHROOT
+from s3_cluster import OwnGateway, Served
+from test_s3 import Endpoint
 
 boto3 = pytest.importorskip("boto3")
 
@@ -217,17 +217,12 @@ class Client:
 
 @pytest.fixture(scope="module")
 def gateways(siphon_factory):
-    cluster = siphon_factory(extra=["--s3", str(free_port())])
-    cluster.start(timeout=120)
-    env = read_env(cluster.directory / "s3.env")
-    port = free_port()
-    argv = [str(BINARY), "s3", "--data-dir", str(cluster.directory), "--bind", f"127.0.0.1:{port}", "--threads", "1"]
-    second = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-    assert "S3 is served" in second.stdout.readline()
-    keys = env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"]
-    yield [Endpoint(env["AWS_ENDPOINT_URL"], *keys), Endpoint(f"http://127.0.0.1:{port}", *keys)]
-    second.terminate()
-    assert second.wait(60) == 0
+    served = Served(siphon_factory)
+    second = OwnGateway(served.conf, threads=1)
+    keys = served.access, served.secret
+    yield [Endpoint(served.url, *keys), Endpoint(second.url, *keys)]
+    second.stop()
+    served.stop()
 
 
 def presigned(endpoint, bucket):

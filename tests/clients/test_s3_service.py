@@ -12,7 +12,8 @@ import pytest
 import rados
 
 from conftest import BINARY, CHROOT, eventually, free_port
-from test_s3 import Endpoint, read_env
+from s3_cluster import read_env
+from test_s3 import Endpoint
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="starts processes of this host")
 

@@ -3,7 +3,7 @@
 SIPHON_S3_TESTS=/path/to/s3-tests runs it: a checkout of github.com/ceph/s3-tests, whose requirements this Python or that of
 SIPHON_S3_TESTS_PYTHON has. SIPHON_S3_TESTS_ONLY=siphon (or radosgw-16.2, radosgw-18.2) runs it against one; SIPHON_TEST_D13 names a
 directory that `debian13.sh DIR` made, without which there is no 18.2. SIPHON_S3_TESTS_WRITE=1 writes what was seen into the
-list, for a person to look at what became other.
+list, for a person to look at what became other. SIPHON_TEST_CONF names the cluster, a stock one for example; else it is one of ours.
 """
 import os
 import shutil
@@ -70,45 +70,49 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def cluster(siphon_factory):
-    cluster = siphon_factory()
-    cluster.start(timeout=120)
-    s3_suite.make_users(cluster.conf, JOBS)
-    return cluster
+def conf(siphon_factory):
+    """The cluster's ceph.conf."""
+    given = os.environ.get("SIPHON_TEST_CONF")
+    if given:
+        conf = Path(given)
+    else:
+        cluster = siphon_factory()
+        cluster.start(timeout=120)
+        conf = cluster.conf
+    s3_suite.make_users(conf, JOBS)
+    return conf
 
 
-def ours(cluster, port):
-    return [str(BINARY), "s3", "--data-dir", str(cluster.directory), "--bind", f"127.0.0.1:{port}", "--threads", "2",
+def ours(conf, port):
+    return [str(BINARY), "s3", "--conf", str(conf), "--bind", f"127.0.0.1:{port}", "--threads", "2",
             "--allow-v2", "--lc-debug-interval", str(s3_suite.DAY)]
 
 
-def stock(cluster, port, directory, chroot=()):
-    return [*chroot, "radosgw", "-c", str(cluster.conf), "-n", "client.admin", "-f", f"--rgw_frontends=beast endpoint=127.0.0.1:{port}",
+def stock(conf, port, directory, chroot=()):
+    return [*chroot, "radosgw", "-c", str(conf), "-n", "client.admin", "-f", f"--rgw_frontends=beast endpoint=127.0.0.1:{port}",
             f"--rgw_data={directory}", f"--rgw_lc_debug_interval={s3_suite.DAY}"]
 
 
 @pytest.mark.skipif(not SUITE, reason="SIPHON_S3_TESTS=/path/to/s3-tests runs it; takes half an hour")
 @pytest.mark.parametrize("gateway", s3_suite.GATEWAYS)
-def test_suite(cluster, gateway, tmp_path):
+def test_suite(conf, gateway, tmp_path):
     if os.environ.get("SIPHON_S3_TESTS_ONLY", gateway) != gateway:
         pytest.skip("another one was asked for")
     port = free_port()
     if gateway == "siphon":
-        argv = ours(cluster, port)
+        argv = ours(conf, port)
     elif gateway == "radosgw-16.2":
         assert shutil.which("radosgw")
-        argv = stock(cluster, port, tmp_path)
+        argv = stock(conf, port, tmp_path)
     else:
         if not DEBIAN_13:
             pytest.skip("SIPHON_TEST_D13 names no Debian 13")
         # A file of the chroot has the same name inside and outside.
         inside = Path(DEBIAN_13).resolve() / "tmp" / "s3-suite"
         inside.mkdir(exist_ok=True)
-        shutil.copy(cluster.directory / "keyring", inside)
-        conf = inside / "ceph.conf"
-        conf.write_text(cluster.conf.read_text().replace(str(cluster.directory), str(inside)))
-        argv = stock(cluster, port, "/tmp", chroot=("chroot", DEBIAN_13))
-        argv[argv.index(str(cluster.conf))] = str(conf)
+        shutil.copy(conf.parent / "keyring", inside)
+        (inside / "ceph.conf").write_text(conf.read_text().replace(str(conf.parent), str(inside)))
+        argv = stock(inside / "ceph.conf", port, "/tmp", chroot=("chroot", DEBIAN_13))
     served = Served(argv, tmp_path / "gateway.log", again=gateway != "siphon")
     try:
         eventually(lambda: served.process.poll() is not None or answers(port), timeout=120)

@@ -2,7 +2,7 @@
 random, and what a model says must be there is there, through both.
 
 A model knows all contents, versions in their order, uploads with their parts. Changes come one after the other, so there
-is one right answer to each. SIPHON_TEST_LONG=1 runs it, SIPHON_TEST_SEED repeats a run.
+is one right answer to each. SIPHON_TEST_LONG=1 runs it, SIPHON_TEST_SEED repeats a run, SIPHON_TEST_CONF names the cluster, a stock one for example.
 """
 import hashlib
 import json
@@ -12,8 +12,9 @@ import shutil
 
 import pytest
 
-from conftest import CHROOT, eventually, free_port
-from test_s3 import Endpoint, Stock, read_env
+from conftest import CHROOT, eventually
+from s3_cluster import Served
+from test_s3 import Endpoint, Stock
 
 boto3 = pytest.importorskip("boto3")
 from botocore.exceptions import ClientError
@@ -287,19 +288,18 @@ def without_expect(params, **_):
 def gateways(siphon_factory, tmp_path_factory):
     missing = [p for p in ("radosgw", "radosgw-admin") if not shutil.which(p)]
     assert not missing, f"not installed: {missing}"
-    cluster = siphon_factory(extra=["--s3", str(free_port())])
-    cluster.start(timeout=120)
-    env = read_env(cluster.directory / "s3.env")
-    keys = env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"]
-    stock = Stock(cluster.conf, tmp_path_factory.mktemp("radosgw"))
+    served = Served(siphon_factory)
+    keys = served.access, served.secret
+    stock = Stock(served.conf, tmp_path_factory.mktemp("radosgw"))
     stock.start()
-    clients = {"ours": Endpoint(env["AWS_ENDPOINT_URL"], *keys).client(), "stock": Endpoint(stock.url, *keys).client()}
+    clients = {"ours": Endpoint(served.url, *keys).client(), "stock": Endpoint(stock.url, *keys).client()}
     for s3 in clients.values():
         # A "100 Continue" that comes after more than a second is taken for the answer by the installed botocore.
         s3.meta.events.register_last("before-call.s3", without_expect)
     yield clients, stock
     stock.process.terminate()
     stock.process.wait(timeout=60)
+    served.stop()
 
 
 @pytest.mark.skipif(not LONG, reason="SIPHON_TEST_LONG=1 runs it")

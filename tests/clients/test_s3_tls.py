@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from conftest import BINARY, CHROOT, eventually, free_port
-from test_s3 import read_env
+from s3_cluster import read_env
 
 boto3 = pytest.importorskip("boto3")
 from botocore.config import Config

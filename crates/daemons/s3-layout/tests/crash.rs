@@ -665,6 +665,31 @@ fn a_change_that_changes_nothing_leaves_nothing() {
     });
 }
 
+/// One call of the class looks at a bounded number of rows: a list passes over more than that.
+#[test]
+fn a_list_passes_over_any_number_of_versions_that_are_not_shown() {
+    let disk = Disk::new();
+    let link = Link::new(&disk, None, None);
+    run(async {
+        let rgw = gateway(&link).await;
+        let bucket = make_bucket(&rgw).await;
+        let mut at = At { rgw, bucket };
+        enabled(&mut at).await;
+        for n in 0..60 {
+            at.put("k", bytes(10, n)).await.unwrap();
+        }
+        at.delete("k", None).await.unwrap();
+        let listed = |all: Vec<s3_layout::api::Entry>| all.into_iter().map(|e| e.key);
+        assert_eq!(listed(at.list(false).await.unwrap()).count(), 0);
+        assert_eq!(listed(at.list(true).await.unwrap()).count(), 61);
+        for key in ["a", "z"] {
+            at.put(key, bytes(10, 1)).await.unwrap();
+        }
+        let shown: Vec<_> = listed(at.list(false).await.unwrap()).collect();
+        assert_eq!(shown, ["a", "z"]);
+    });
+}
+
 /// Changes of the versions of one key in a row, each after an answer: nothing is left at once, and
 /// nothing if the gateway ends anywhere in between.
 #[test]

@@ -133,16 +133,25 @@ pub struct ListOp {
     pub delimiter: Bytes,
 }
 
-/// Output of `bucket_list` (Ceph: `rgw_cls_list_ret`, `cls/rgw/cls_rgw_ops.h`, version 3: from then
-/// on the class has filtered what is not visible; version 4 of 16.2.15 adds a marker).
+/// Output of `bucket_list` (Ceph: `rgw_cls_list_ret`, `cls/rgw/cls_rgw_ops.h`, version 4 of 16.2.15;
+/// from version 3 on the class has filtered what is not visible). It comes with [`LIST_ADVANCED`] if
+/// there is more but no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
-#[denc(version = 3, compat = 2, oldest = 2)]
+#[denc(version = 4, compat = 2, oldest = 2)]
 pub struct ListRet {
     /// Header and entries.
     pub dir: Dir,
     /// There is more.
     pub is_truncated: bool,
+    /// If there is more: the last object that was looked at, shown or not.
+    #[denc(since = 4)]
+    pub marker: ObjKey,
 }
+
+/// The result of a `bucket_list` that looked at as many rows as one call may and found none to show:
+/// `-EFBIG`, with output. The caller goes on after [`ListRet::marker`] (Ceph:
+/// `RGWBIAdvanceAndRetryError`, `cls/rgw/cls_rgw_const.h`, 16.2.15).
+pub const LIST_ADVANCED: i32 = -27;
 
 /// Output of `bucket_check_index` (Ceph: `rgw_cls_check_index_ret`, `cls/rgw/cls_rgw_ops.h`,
 /// version 1).

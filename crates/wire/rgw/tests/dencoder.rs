@@ -268,7 +268,10 @@ fn request_cases() -> Vec<Case> {
                 delimiter: "/".into(),
             },
         ),
-        case("rgw_cls_list_ret", ListRet { dir: dir(), is_truncated: true }),
+        case(
+            "rgw_cls_list_ret",
+            ListRet { dir: dir(), is_truncated: true, marker: ObjKey::plain("m".into()) },
+        ),
         case(
             "rgw_cls_check_index_ret",
             CheckIndexRet { existing_header: header(), calculated_header: header() },

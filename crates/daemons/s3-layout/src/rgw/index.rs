@@ -11,7 +11,7 @@ use crate::api::{Error, Result};
 use ::rgw::bi::{BiEntry, BiGetOp, BiListOp, BiListRet, BiRow, BiType};
 use ::rgw::entry::{DirEntry, EntryMeta, EntryVer, ModifyOp, flag};
 use ::rgw::header::{DirHeader, ReshardStatus};
-use ::rgw::index::{CompleteOp, ListOp, ListRet, PrepareOp, suggest};
+use ::rgw::index::{CompleteOp, LIST_ADVANCED, ListOp, ListRet, PrepareOp, suggest};
 use ::rgw::key::{ObjKey, ZoneEntry, ZoneSet};
 use ::rgw::names::{self, ObjName};
 use ::rgw::olh::OlhEntry;
@@ -108,6 +108,35 @@ pub(super) fn merge(
     }
     more |= all.len() > max;
     (all.into_values().take(max).collect(), more)
+}
+
+/// Lists a shard; `None` if it is not there. Rows that are not shown are passed over, however many
+/// there are: a call that found nothing else is repeated after what it looked at.
+async fn ask_shard(io: &Io, object: Bytes, mut op: ListOp) -> Result<Option<ListRet>> {
+    loop {
+        let call = Operation::new().exec("rgw", "bucket_list", &encoded(&op), false)?;
+        let answer = io.run(&object, call).await?;
+        let advanced = answer.result == LIST_ADVANCED;
+        let output = match advanced {
+            true => answer.output(0),
+            false => match answer.ok() {
+                Err(ClientError::Errno(Errno::ENOENT)) => return Ok(None),
+                answer => answer?.output(0),
+            },
+        };
+        let page: ListRet = decoded("a page of an index", &output)?;
+        if !advanced {
+            return Ok(Some(page));
+        }
+        if page.marker == op.start_obj || page.marker == ObjKey::default() {
+            return Err(Error::Internal(format!(
+                "{} cannot be listed behind {}",
+                text(&object),
+                text(&op.start_obj.name)
+            )));
+        }
+        op.start_obj = page.marker;
+    }
 }
 
 impl Inner {
@@ -429,25 +458,19 @@ impl Inner {
         op: &ListOp,
     ) -> Result<Option<Vec<(u32, ListRet)>>> {
         let io = self.index_io(bucket).await?;
-        let input = encoded(op);
         let mut answers = Vec::new();
         let objects: Vec<(u32, Bytes)> = (0..).zip(self.index_objects(bucket)).collect();
         for some in objects.chunks(SHARDS_AT_ONCE) {
             let ask = |(shard, object): &(u32, Bytes)| {
-                let (io, input, object, shard) =
-                    (io.clone(), input.clone(), object.clone(), *shard);
-                tokio::task::spawn_local(async move {
-                    (shard, io.exec(object, "rgw", "bucket_list", &input, false).await)
-                })
+                let (io, op, object, shard) = (io.clone(), op.clone(), object.clone(), *shard);
+                tokio::task::spawn_local(async move { (shard, ask_shard(&io, object, op).await) })
             };
             let tasks: Vec<_> = some.iter().map(ask).collect();
             for task in tasks {
                 let (shard, answer) =
                     task.await.map_err(|_| Error::Internal("a list was given up".into()))?;
-                if answer == Err(ClientError::Errno(Errno::ENOENT)) {
-                    return Ok(None);
-                }
-                answers.push((shard, decoded("a page of an index", &answer?)?));
+                let Some(answer) = answer? else { return Ok(None) };
+                answers.push((shard, answer));
             }
         }
         Ok(Some(answers))

@@ -2,9 +2,9 @@
 
 use super::{keys, rows};
 use crate::context::Object;
-use crate::method::{decode, encode};
+use crate::method::{Output, decode, encode};
 use ::rgw::entry::{DirEntry, flag};
-use ::rgw::index::{ListOp, ListRet};
+use ::rgw::index::{LIST_ADVANCED, ListOp, ListRet};
 use ::rgw::key::ObjKey;
 use bytes::Bytes;
 use std::ops::Bound;
@@ -41,13 +41,13 @@ fn find(text: &[u8], needle: &[u8], from: usize) -> Option<usize> {
 }
 
 /// A listing; with a delimiter, names with the same beginning up to it are one entry.
-pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno> {
+pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Output, Errno> {
     let mut ret = ListRet::default();
     ret.dir.header = rows::header(object).await?;
     let wanted = op.num_entries as usize;
     if wanted == 0 {
         // The caller wants the header.
-        return Ok(encode(&ret));
+        return Ok(encode(&ret).into());
     }
     let has_delimiter = !op.delimiter.is_empty();
     // An index that cannot be read there is listed from its beginning, as in Ceph.
@@ -55,6 +55,8 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno>
     if has_delimiter && after > op.filter_prefix && after.ends_with(&op.delimiter) {
         after = after_delimiter(&after);
     }
+    // The object whose row `after` is.
+    let mut marker = ObjKey::default();
     let mut last_prefix = Bytes::new();
     let mut last_key = Bytes::new();
     let (mut done, mut more) = (false, true);
@@ -78,6 +80,7 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno>
             }
             let entry: DirEntry = decode(value.clone(), Errno::EINVAL)?;
             after = key.clone();
+            marker = entry.key.clone();
             let Some(name) = keys::parse_list(key).map(|k| k.name) else {
                 tracing::error!(key = %key.escape_ascii(), "an index has a key that cannot be read");
                 continue;
@@ -98,6 +101,7 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno>
                 }
                 last_prefix = prefix.clone();
                 after = after_delimiter(&prefix);
+                marker = ObjKey::plain(after.clone());
                 from = Bound::Included(after.clone());
                 if entries.len() < wanted {
                     let common = DirEntry {
@@ -116,5 +120,10 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Bytes, Errno>
         }
     }
     ret.is_truncated = more && !done;
-    Ok(encode(&ret))
+    if ret.is_truncated {
+        ret.marker = marker;
+    }
+    let advanced = ret.is_truncated && ret.dir.entries.is_empty();
+    let value = if advanced { LIST_ADVANCED } else { 0 };
+    Ok(Output { value, data: encode(&ret) })
 }

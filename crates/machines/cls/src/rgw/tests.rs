@@ -1,5 +1,6 @@
 //! What the methods do to an index, called as a gateway calls them.
 
+use crate::method::encode;
 use crate::testing::TestObject;
 use ::rgw::bi::*;
 use ::rgw::bilog::*;
@@ -207,6 +208,33 @@ fn listings_are_cut_and_filtered() {
     assert_eq!(names(&list(&mut o, from)), ["c", "d/", "\u{e000}end"]);
     let inner = ListOp { filter_prefix: "d/".into(), ..delimited };
     assert_eq!(names(&list(&mut o, inner)), ["d/x/"]);
+}
+
+#[test]
+fn a_listing_that_found_nothing_to_show_says_how_far_it_came() {
+    let mut o = index();
+    for n in 0..20 {
+        put_version(&mut o, &format!("i{n}"));
+    }
+    put(&mut o, "p", 1, 1);
+    let mut op = ListOp { num_entries: 1, ..ListOp::default() };
+    let newest = list(&mut o, op.clone());
+    assert_eq!((newest.dir.entries.len(), newest.is_truncated), (1, true));
+    op.start_obj = key("o", "");
+    let mut calls = 0;
+    let found = loop {
+        let output = o.call("rgw", "bucket_list", encode(&op)).unwrap();
+        let ret: ListRet = denc::Reader::new(output.data).get().unwrap();
+        calls += 1;
+        if output.value == 0 {
+            break ret;
+        }
+        assert_eq!((output.value, ret.is_truncated), (LIST_ADVANCED, true));
+        assert_eq!((names(&ret).len(), &ret.marker.name[..]), (0, &b"o"[..]));
+        assert_ne!(ret.marker, op.start_obj, "it came further");
+        op.start_obj = ret.marker;
+    };
+    assert_eq!((names(&found), calls), (vec!["p".to_owned()], 3));
 }
 
 #[test]
