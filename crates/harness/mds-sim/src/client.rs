@@ -335,7 +335,7 @@ impl Client {
 
     fn owner(&self, ino: Ino) -> Rank {
         let owner = if self.owners > 1 { ino.owner() } else { Rank(0) };
-        if self.gone.contains(&owner) { Rank(0) } else { owner }
+        if self.gone.contains(&owner) || !self.knows(owner) { Rank(0) } else { owner }
     }
 
     /// Goes on at another owner, with another request in place of its own.
@@ -345,9 +345,12 @@ impl Client {
         }
         // It learns from the map that there is no such owner any more.
         let to = if self.gone.contains(&to) { Rank(0) } else { to };
+        // Or that there is one.
+        let mut steps = self.hears_of(to.0 + 1);
         self.asked = to;
         self.waiting = Some(request.clone());
-        vec![Step::Send(to, Event::Request(self.id, request))]
+        steps.push(Step::Send(to, Event::Request(self.id, request)));
+        steps
     }
 
     /// Makes the message with which it tells what it changed, what it keeps and what it wants.
@@ -605,6 +608,19 @@ impl Client {
         Some(request)
     }
 
+    /// It learns from the map that there are so many owners, or were.
+    pub fn hears_of(&mut self, owners: u16) -> Vec<Step> {
+        let new = self.owners..owners;
+        self.owners = self.owners.max(owners);
+        let there = new.map(Rank).filter(|rank| !self.gone.contains(rank));
+        there.map(|rank| Step::Send(rank, Event::Session(self.id, SessionEvent::Open))).collect()
+    }
+
+    /// Whether it knows that there is an owner.
+    pub fn knows(&self, rank: Rank) -> bool {
+        rank.0 < self.owners
+    }
+
     /// A word about its session.
     pub fn session(&mut self, from: Rank, message: SessionMessage) {
         match message {
@@ -624,6 +640,7 @@ impl Client {
         if !self.gone.insert(rank) {
             return Ok(Vec::new());
         }
+        let mut steps = self.hears_of(rank.0 + 1);
         let unheard = |c: &&Cap| c.rank == rank && (c.dirty != 0 || c.issued & !caps::PIN != 0);
         if let Some(cap) = self.caps.values().find(unheard) {
             return Err(format!("{:?} has more of {rank:?}, which left: {cap:?}", self.id));
@@ -633,12 +650,13 @@ impl Client {
         self.flushes.retain(|_, flush| flush.rank != rank);
         self.caps.retain(|_, cap| cap.rank != rank);
         let Some(request) = self.waiting.as_mut().filter(|_| self.asked == rank) else {
-            return Ok(Vec::new());
+            return Ok(steps);
         };
         request.releases.clear();
         let request = request.clone();
         self.asked = self.owner(request.path.ino);
-        Ok(vec![Step::Send(self.asked, Event::Request(self.id, request))])
+        steps.push(Step::Send(self.asked, Event::Request(self.id, request)));
+        Ok(steps)
     }
 
     /// An owner rests, and has ended the session. It has heard all before: what it gave no answer

@@ -18,6 +18,9 @@ const MS: u64 = 1_000_000;
 /// A server that is killed again before it serves would never come to an end.
 const CRASHES_MAX: u64 = 15;
 
+/// Owners at one time.
+const OWNERS_MAX: usize = 5;
+
 /// What a run is made of.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -52,6 +55,8 @@ pub struct Scenario {
     pub grows: bool,
     /// So many of the last owners leave, one after the other.
     pub leaves: u16,
+    /// So many owners are added, one after the other: each under a number that was never used.
+    pub returns: u16,
     /// All owners come to rest together, and come back, so many times.
     pub nights: u16,
 }
@@ -76,6 +81,7 @@ impl Scenario {
             resets: 0,
             grows: false,
             leaves: 0,
+            returns: 0,
             nights: 0,
         }
     }
@@ -96,6 +102,15 @@ impl Scenario {
         let most = u64::from(several.owners);
         let leaves = Rng::new(seed ^ 0x31f7).range(1, most) as u16;
         Scenario { leaves, ..several }
+    }
+
+    /// The shape of a seed in which owners leave, and others are added, over and over. In some of
+    /// them all come to rest besides.
+    pub fn again(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0x2be9);
+        let (leaves, returns) = (rng.range(1, 6) as u16, rng.range(1, 6) as u16);
+        let nights = [0, 0, 1, 2][rng.range(0, 4) as usize];
+        Scenario { leaves, returns, nights, ..Scenario::several(seed) }
     }
 
     /// The shape of a seed in which all owners come to rest, and come back. In some of them owners
@@ -150,8 +165,10 @@ enum Flight {
     ReconnectOver(Rank),
     /// The owner is to leave.
     Leave(Rank),
-    /// The owner learns which ones have left.
-    Fewer(Rank),
+    /// The owner learns which ones there are, and which have left.
+    Owners(Rank),
+    /// A client learns that there are so many owners, or were.
+    ClientLearns(ClientId, u16),
     /// A client learns that an owner has left.
     ClientKnows(ClientId, Rank),
     /// An owner learns whether all are to rest, which have ended, and by which map.
@@ -173,11 +190,11 @@ impl Flight {
             | Flight::Wake(rank)
             | Flight::Restart(rank)
             | Flight::Leave(rank)
-            | Flight::Fewer(rank)
+            | Flight::Owners(rank)
             | Flight::Rest(rank, ..)
             | Flight::End(rank)
             | Flight::ReconnectOver(rank) => Some(*rank),
-            Flight::Turn(_) | Flight::ClientKnows(..) => None,
+            Flight::Turn(_) | Flight::ClientKnows(..) | Flight::ClientLearns(..) => None,
         }
     }
 }
@@ -434,6 +451,7 @@ impl World {
         };
         self.leaving.is_none()
             && (self.scenario.leaves == 0 || self.alone)
+            && (self.scenario.returns == 0 || self.alone)
             && (self.scenario.nights == 0 || self.alone)
             && !self.rests()
             && self.ranks().all(quiet)
@@ -502,12 +520,16 @@ impl World {
                 self.hears_of_rest(rank, rests, asleep, map)
             }
             Flight::End(rank) if same => self.event(rank, Event::End),
-            Flight::Fewer(rank) if same => {
-                let (owners, gone) = (self.scenario.owners, self.gone.clone());
-                if let Some(mds) = &mut self.owner(rank).mds {
-                    mds.set_owners(owners, gone);
-                }
+            Flight::Owners(rank) if same => {
+                self.hears_of_owners(rank);
                 self.event(rank, Event::Wake)
+            }
+            Flight::ClientLearns(id, owners) => {
+                let blocked = self.blocked.contains(&id);
+                let client = self.clients.get_mut(&id).filter(|c| !c.dead && !blocked);
+                let steps = client.map(|c| c.hears_of(owners)).unwrap_or_default();
+                self.carry_out(id, steps);
+                Ok(())
             }
             Flight::ReconnectOver(rank) if same => self.event(rank, Event::ReconnectOver),
             _ => Ok(()),
@@ -901,6 +923,22 @@ impl World {
         }
     }
 
+    /// There are to be fewer owners, or more.
+    fn resize(&mut self) -> Result<(), String> {
+        let last = self.ranks().count() == 1;
+        let most = self.ranks().count() >= OWNERS_MAX;
+        let less = self.scenario.returns == 0 || most || self.rng.permille(500);
+        if self.scenario.leaves > 0 && less && !last {
+            self.begin_to_leave();
+        } else if self.scenario.returns > 0 && !most {
+            self.add_owner()?;
+        } else {
+            // There is none to leave, or to be added.
+            (self.scenario.leaves, self.scenario.returns) = (0, 0);
+        }
+        Ok(())
+    }
+
     /// The last owner that is there is to leave.
     fn begin_to_leave(&mut self) {
         self.scenario.leaves -= 1;
@@ -909,6 +947,42 @@ impl World {
             self.mark("leaves");
             self.launch(self.now + 1, Flight::Leave(rank));
         }
+    }
+
+    /// An owner learns from the map which ones there are.
+    fn hears_of_owners(&mut self, rank: Rank) {
+        let (owners, gone) = (self.scenario.owners, self.gone.clone());
+        let alone = self.alone && rank == Rank(0);
+        if let Some(mds) = self.owner(rank).mds.as_mut().filter(|_| !alone) {
+            mds.set_owners(owners, gone);
+        }
+    }
+
+    /// An owner is added. The others, and clients, learn that from the map, sooner or later.
+    fn add_owner(&mut self) -> Result<(), String> {
+        self.scenario.returns -= 1;
+        let mut rank = Rank(self.scenario.owners);
+        if self.scenario.bug == Bug::NumbersAgain
+            && let Some(left) = self.gone.pop_last()
+        {
+            rank = left;
+            *self.owner(rank) = Owner { life: self.life(rank) + 1, ..Owner::default() };
+        } else {
+            self.scenario.owners += 1;
+            self.owners.push(Owner { life: 1, ..Owner::default() });
+        }
+        self.mark(if self.gone.is_empty() { "added" } else { "added again" });
+        self.say(("added", rank));
+        for other in self.ranks().filter(|r| *r != rank) {
+            let at = self.soon(5_000);
+            self.launch(at, Flight::Owners(other));
+        }
+        for id in self.clients.keys().copied().collect::<Vec<_>>() {
+            let at = self.soon(5_000);
+            self.launch(at, Flight::ClientLearns(id, rank.0 + 1));
+        }
+        self.owner(rank).mds = Some(Mds::create(self.conf(rank), self.now, Utime::new(1, 0)));
+        self.drain(rank)
     }
 
     /// An owner has left. The others learn that from the map, sooner or later.
@@ -924,7 +998,7 @@ impl World {
         self.gone.insert(rank);
         for other in self.ranks() {
             let at = self.soon(5_000);
-            self.launch(at, Flight::Fewer(other));
+            self.launch(at, Flight::Owners(other));
         }
         for id in self.clients.keys().copied().collect::<Vec<_>>() {
             self.message(id, rank, false, Flight::ClientKnows(id, rank));
@@ -960,10 +1034,10 @@ impl World {
             && !self.flushed
             && self.leaving.is_none()
             && !self.rests()
-            && self.scenario.leaves > 0
+            && self.scenario.leaves + self.scenario.returns > 0
             && (self.calm || self.rng.permille(10))
         {
-            self.begin_to_leave();
+            self.resize()?;
         }
         let (calm, deaths) = (self.calm, self.scenario.deaths);
         if self.owners.iter().any(|o| o.mds.is_some())
@@ -1033,7 +1107,10 @@ impl World {
                         self.flights.insert(at, (life, flight));
                     }
                 }
-                Flight::Turn(_) | Flight::Restart(_) | Flight::ClientKnows(..) => {
+                Flight::Turn(_)
+                | Flight::Restart(_)
+                | Flight::ClientKnows(..)
+                | Flight::ClientLearns(..) => {
                     self.flights.insert(at, (life, flight));
                 }
                 flight if flight.rank() != Some(rank) => {
@@ -1104,7 +1181,7 @@ impl World {
         let ids: Vec<ClientId> = self.clients.keys().copied().collect();
         for id in ids {
             let Some(client) = self.clients.get_mut(&id) else { continue };
-            if client.dead {
+            if client.dead || !client.knows(rank) {
                 continue;
             }
             self.links.remove(&(id, rank, true));

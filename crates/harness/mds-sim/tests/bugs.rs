@@ -44,6 +44,12 @@ macro_rules! bugs_of_fewer {
     };
 }
 
+macro_rules! bugs_of_owners_again {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::again); })*
+    };
+}
+
 macro_rules! bugs_to_and_fro {
     ($($name:ident: $bug:ident,)*) => {
         $(#[test] fn $name() { caught(Bug::$bug, Scenario::to_and_fro); })*
@@ -80,6 +86,10 @@ bugs_of_fewer! {
     an_owner_that_leaves_clients_with_capabilities_is_found: LeaveWithCaps,
     a_hand_over_that_is_answered_before_the_log_is_found: TakenEarly,
     statistics_that_are_lost_with_a_name_are_found: GraftStats,
+}
+
+bugs_of_owners_again! {
+    numbers_that_are_given_out_by_two_owners_are_found: NumbersAgain,
 }
 
 bugs_to_and_fro! {

@@ -76,6 +76,19 @@ fn a_distributed_directory_spreads_those_made_in_it() {
 }
 
 #[test]
+fn a_pin_names_a_rank_whatever_owner_that_is() {
+    let mut b = Bench::new(conf());
+    let top = b.mkdir(Ino::ROOT, "top");
+    // Rank 1 came again as owner 3, and owner 1 has left. There is no rank 3.
+    b.mds.set_owners(OWNERS, BTreeSet::from([Rank(1)]));
+    b.mds.set_ranks([(0, Rank(0)), (1, Rank(3)), (2, Rank(2))].into());
+    for (pin, owner) in [("1", 3), ("2", 2), ("3", 0), ("0", 0)] {
+        put(&mut b, top, "ceph.dir.pin", pin);
+        assert_eq!(hundred(&mut b, top), [(owner, 100)].into(), "a pin to rank {pin}");
+    }
+}
+
+#[test]
 fn one_rank_more_gets_a_part_and_moves_no_other() {
     let mut places: BTreeMap<String, Vec<u16>> = BTreeMap::new();
     for owners in [3, 4] {

@@ -13,6 +13,8 @@ enum Owners {
     Several,
     /// Some leave.
     Fewer,
+    /// Some leave, and others are added.
+    Again,
     /// All come to rest together, and come back.
     ToAndFro,
 }
@@ -22,6 +24,7 @@ fn check(seed: u64, owners: Owners) -> Report {
         Owners::One => (Scenario::shape(seed), "one_seed"),
         Owners::Several => (Scenario::several(seed), "one_seed_of_several_owners"),
         Owners::Fewer => (Scenario::fewer(seed), "one_seed_of_fewer_owners"),
+        Owners::Again => (Scenario::again(seed), "one_seed_of_owners_again"),
         Owners::ToAndFro => (Scenario::to_and_fro(seed), "one_seed_of_owners_to_and_fro"),
     };
     let result = std::panic::catch_unwind(|| run(seed, &scenario));
@@ -140,6 +143,35 @@ fn one_seed_of_fewer_owners() {
 }
 
 #[test]
+fn seeds_of_owners_again() {
+    let (count, marks) = many(100, Owners::Again);
+    if count >= 100 {
+        for what in [
+            "added",
+            "added again",
+            "all at rest",
+            "answered again",
+            "crashed",
+            "forwarded",
+            "handed over",
+            "left",
+            "reset",
+            "taken over",
+            "undone",
+        ] {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_of_owners_again() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed, Owners::Again));
+    }
+}
+
+#[test]
 fn seeds_of_owners_to_and_fro() {
     let (count, marks) = many(100, Owners::ToAndFro);
     if count >= 100 {
@@ -169,7 +201,8 @@ fn one_seed_of_owners_to_and_fro() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {
-        for owners in [Owners::One, Owners::Several, Owners::Fewer, Owners::ToAndFro] {
+        for owners in [Owners::One, Owners::Several, Owners::Fewer, Owners::Again, Owners::ToAndFro]
+        {
             let (a, b) = (check(seed, owners), check(seed, owners));
             assert_eq!(a.trace, b.trace, "seed {seed}");
         }

@@ -1,6 +1,6 @@
 //! What an operator can set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Nanoseconds of a second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
@@ -49,6 +49,8 @@ pub struct Conf {
     pub owners: u16,
     /// Owners that have left: the first one has all of theirs.
     pub absent: BTreeSet<crate::Rank>,
+    /// The owner that a pin to a rank names. Without any, each rank is the owner of its number.
+    pub ranks: BTreeMap<u16, crate::Rank>,
     /// All owners come to rest: none serves clients.
     pub rests: bool,
     /// Owners that have ended, as all rest. They come back as they are.
@@ -103,6 +105,7 @@ impl Default for Conf {
             rank: crate::Rank(0),
             owners: 1,
             absent: BTreeSet::new(),
+            ranks: BTreeMap::new(),
             rests: false,
             asleep: BTreeSet::new(),
             map: 0,
@@ -171,4 +174,6 @@ pub enum Bug {
     CapsOvertake,
     /// An owner that rests ends without asking the others.
     EndAlone,
+    /// An owner is added with the numbers of one that left.
+    NumbersAgain,
 }

@@ -97,6 +97,7 @@ impl World {
         map: u64,
     ) -> Result<(), String> {
         self.say((rank, "map", map, rests, &asleep));
+        self.hears_of_owners(rank);
         if let Some(mds) = &mut self.owner(rank).mds {
             mds.set_rest(rests, asleep, map);
         }

@@ -7,6 +7,7 @@
 use super::Mds;
 use crate::request::Request;
 use crate::types::{Chance, ClientId, Ino, Inode, Name, Rank, Space};
+use std::collections::BTreeMap;
 
 /// Where subvolumes are, in the file system's root.
 const VOLUMES: &[u8] = b"volumes";
@@ -75,14 +76,27 @@ impl Mds {
     }
 
     fn policy_of(&self, inode: &Inode) -> Option<Policy> {
-        let pin = inode.pin.checked_sub(1).and_then(|p| u16::try_from(p).ok()).map(Rank);
-        if let Some(rank) = pin.filter(|r| self.is_there(*r)) {
+        let pin = inode.pin.checked_sub(1).and_then(|p| u16::try_from(p).ok());
+        if let Some(rank) = pin.and_then(|p| self.named(p)).filter(|r| self.is_there(*r)) {
             return Some(Policy::Pin(rank));
         }
         if inode.distributed && self.conf.distributed {
             return Some(Policy::Distributed);
         }
         self.random(inode.random)
+    }
+
+    /// The owner that a pin names.
+    fn named(&self, pin: u16) -> Option<Rank> {
+        match &self.conf.ranks {
+            ranks if ranks.is_empty() => Some(Rank(pin)),
+            ranks => ranks.get(&pin).copied(),
+        }
+    }
+
+    /// Pins to ranks name these owners from now on.
+    pub fn set_ranks(&mut self, ranks: BTreeMap<u16, Rank>) {
+        self.conf.ranks = ranks;
     }
 
     fn random(&self, chance: Chance) -> Option<Policy> {
