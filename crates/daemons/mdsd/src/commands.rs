@@ -130,7 +130,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         "`ceph.dir.pin.distributed`, `ceph.dir.pin.random`: they say where new directories are made.",
     ),
     ("fewer ranks", true, "Rank 0 takes over what the last rank has, while clients go on."),
-    ("ranks that were given up, again", false, "`max_mds` above such a rank is refused."),
+    (
+        "ranks that were given up, again",
+        true,
+        "Ranks are added up to 63 times in all; they make new directories.",
+    ),
     (
         "moving directories between ranks",
         false,

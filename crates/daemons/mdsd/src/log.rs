@@ -22,7 +22,7 @@ const LOG_OBJECT_BYTES: u64 = 4 << 20;
 
 /// What is known of the log without reading it.
 #[derive(denc_derive::Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 3, compat = 1)]
+#[denc(version = 4, compat = 1)]
 pub struct LogHead {
     /// The first object that may have entries.
     pub first: u64,
@@ -39,6 +39,17 @@ pub struct LogHead {
     /// server has had the rank since. Nothing in heads that do not know it.
     #[denc(since = 3)]
     pub journal: Vec<Utime>,
+    /// The owner that the rank was when the log was begun, and 1 more. 0 in heads that do not know
+    /// it: the owner has the rank's number.
+    #[denc(since = 4)]
+    pub owner: u16,
+}
+
+impl LogHead {
+    /// The owner of which the log of a rank is.
+    pub fn owner(&self, rank: u32) -> u32 {
+        u32::from(self.owner).checked_sub(1).unwrap_or(rank)
+    }
 }
 
 /// Work on the log, in order.
@@ -103,10 +114,12 @@ impl Log {
         self.last <= self.head.trimmed
     }
 
-    /// Begins anew: there are no entries. The journal is going to be written.
-    pub async fn reset(&mut self, now: Utime) -> Result<()> {
+    /// Begins anew, as the log of this owner: there are no entries. The journal is going to be
+    /// written.
+    pub async fn reset(&mut self, owner: mds::Rank, now: Utime) -> Result<()> {
         let old = std::mem::take(&mut self.full);
-        self.head = LogHead { first: self.object, ..LogHead::default() };
+        let owner = owner.0.saturating_add(1);
+        self.head = LogHead { first: self.object, owner, ..LogHead::default() };
         self.mark = JournalMark::default();
         self.mark.begin(now);
         self.last = 0;

@@ -5,8 +5,8 @@ use denc::{BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use mds::FilePath;
 use messages::FsPeerMessage;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use types::fsmap::MdsMap;
+use std::collections::{BTreeMap, BTreeSet};
+use types::fsmap::{self, MdsMap, MdsState, Owners};
 
 /// What one server tells another one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,21 +86,44 @@ impl Heard {
     }
 }
 
-/// How many ranks there are or were, and those of them that were given up.
-pub fn owners(map: &MdsMap) -> (u16, std::collections::BTreeSet<mds::Rank>) {
-    let all = map.ranks_in.iter().chain(&map.stopped);
-    let last = all.copied().filter_map(|r| u16::try_from(r).ok()).max().unwrap_or(0);
-    let last = last.min(mds::Ino::OWNERS - 1);
-    let asleep = map.asleep();
-    let there = |r: &u16| [&map.ranks_in, &asleep].iter().any(|s| s.contains(&i32::from(*r)));
-    let absent = (0..=last).filter(|r| !there(r)).map(mds::Rank);
-    (last + 1, absent.collect())
+/// How many owners there are or were, and those of them that are no rank any more, or of which the
+/// rank is not made yet.
+pub fn owners(map: &MdsMap) -> (u16, BTreeSet<mds::Rank>) {
+    let (owners, asleep) = (Owners::of(map), map.asleep());
+    let is = |r: fsmap::Rank| map.ranks_in.contains(&r) || asleep.contains(&r);
+    let there = |owner: &u16| owners.rank(*owner).is_some_and(is);
+    let absent = (0..owners.count()).filter(|owner| !there(owner)).map(mds::Rank);
+    (owners.count(), absent.collect())
 }
 
-/// Whether all ranks rest, those of them that have ended, and the map that says so.
-pub fn rest(map: &MdsMap) -> (bool, std::collections::BTreeSet<mds::Rank>, u64) {
-    let asleep = map.asleep().into_iter().filter_map(|r| u16::try_from(r).ok());
+/// The owner that each rank is.
+pub fn ranks(map: &MdsMap) -> BTreeMap<u16, mds::Rank> {
+    let owners = Owners::of(map);
+    let ranks = owners.ranks().filter_map(|(r, o)| Some((u16::try_from(r).ok()?, mds::Rank(o))));
+    ranks.collect()
+}
+
+/// The owner that a rank is.
+pub fn owner_of(map: &MdsMap, rank: fsmap::Rank) -> Option<mds::Rank> {
+    Owners::of(map).owner(rank).map(mds::Rank)
+}
+
+/// The rank that an owner is.
+pub fn rank_of(map: &MdsMap, owner: mds::Rank) -> Option<fsmap::Rank> {
+    Owners::of(map).rank(owner.0)
+}
+
+/// Whether all ranks rest, the owners of those that have ended, and the map that says so.
+pub fn rest(map: &MdsMap) -> (bool, BTreeSet<mds::Rank>, u64) {
+    let owners = Owners::of(map);
+    let asleep = map.asleep().into_iter().filter_map(|r| owners.owner(r));
     (map.rests(), asleep.map(mds::Rank).collect(), map.epoch.0.into())
+}
+
+/// Whether a rank may say something to others, and hear of them. One that is being made may be made
+/// anew by another server, and what was agreed with it would be lost.
+pub fn may_talk(map: &MdsMap, rank: fsmap::Rank) -> bool {
+    map.holder(rank).is_some_and(|info| info.state != MdsState::CREATING)
 }
 
 #[cfg(test)]
@@ -109,7 +132,7 @@ mod tests {
     use bytes::Bytes;
     use types::EntityAddrVec;
     use types::compat_set::CompatSet;
-    use types::fsmap::{MdsInfo, MdsState};
+    use types::fsmap::MdsInfo;
 
     fn words() -> [Word; 3] {
         let path = FilePath { ino: mds::Ino(0x81 << 40), path: "a/b".into() };
@@ -166,6 +189,42 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_that_came_again_is_another_owner() {
+        let mut map = MdsMap { ranks_in: [0, 1].into(), max_mds: 2, ..MdsMap::default() };
+        let mut known = Owners::of(&map);
+        known.begin_to_leave(1);
+        known.stopped(1);
+        known.admit(1);
+        known.note(&mut map);
+        assert_eq!(owners(&map), (3, [mds::Rank(1)].into()));
+        assert_eq!(ranks(&map), [(0, mds::Rank(0)), (1, mds::Rank(2))].into());
+        assert_eq!(
+            [0, 1, 2].map(|r| owner_of(&map, r)),
+            [Some(mds::Rank(0)), Some(mds::Rank(2)), None]
+        );
+        assert_eq!([0, 1, 2].map(|o| rank_of(&map, mds::Rank(o))), [Some(0), None, Some(1)]);
+        // It sleeps.
+        (map.ranks_in, map.stopped) = ([0].into(), [1].into());
+        assert_eq!(owners(&map), (3, [mds::Rank(1)].into()));
+        assert_eq!(rest(&map).1, [mds::Rank(2)].into());
+        // It is going to be made.
+        map.stopped.clear();
+        assert_eq!(owners(&map), (3, [mds::Rank(1), mds::Rank(2)].into()));
+    }
+
+    #[test]
+    fn a_rank_that_is_being_made_is_silent() {
+        let mut map = MdsMap { up: [(1, 5)].into(), ..MdsMap::default() };
+        assert!(!may_talk(&map, 1) && !may_talk(&map, 0));
+        let mut info = MdsInfo::standby(5, "a", EntityAddrVec::default(), CompatSet::default());
+        for (state, talks) in [(MdsState::CREATING, false), (MdsState::ACTIVE, true)] {
+            info.state = state;
+            map.mds_info = [(5, info.clone())].into();
+            assert_eq!(may_talk(&map, 1), talks);
+        }
+    }
+
+    #[test]
     fn ranks_that_sleep_come_back_and_until_then_none_serves() {
         let mut map = MdsMap { ranks_in: [0, 1].into(), stopped: [2].into(), ..MdsMap::default() };
         map.max_mds = 2;
@@ -187,6 +246,8 @@ mod tests {
         for (rank, rests) in [(1, true), (2, false)] {
             let mut info = MdsInfo::standby(5, "a", EntityAddrVec::default(), CompatSet::default());
             (info.rank, info.state) = (rank, MdsState::STOPPING);
+            map.ranks_in.insert(rank);
+            map.stopped.remove(&rank);
             map.mds_info = [(5, info)].into();
             assert_eq!(rest(&map).0, rests);
         }

@@ -28,7 +28,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
-use types::fsmap::MdsMap;
+use types::fsmap::{MdsMap, Owners};
 use types::{Epoch, Errno, PoolId};
 
 /// Bytes that an entry of the cache takes, about.
@@ -51,6 +51,9 @@ pub struct Rank {
     me: Weak<Rank>,
     pub fs_name: String,
     store: Store,
+    /// The owner of directories that the rank is. Objects have the rank's number in their names,
+    /// inodes the owner's in theirs.
+    owner: mds::Rank,
     /// What followed the log until the rank was given to the server.
     follower: RefCell<Option<Follower>>,
     core: RefCell<Option<Mds>>,
@@ -90,13 +93,20 @@ pub struct Rank {
 }
 
 impl Rank {
-    fn new(server: &Rc<Inner>, map: &MdsMap, number: u32, follower: Option<Follower>) -> Rc<Rank> {
+    fn new(
+        server: &Rc<Inner>,
+        map: &MdsMap,
+        number: u32,
+        owner: mds::Rank,
+        follower: Option<Follower>,
+    ) -> Rc<Rank> {
         let store = Store::new(server.rados.clone(), PoolId(map.metadata_pool), number);
         Rc::new_cyclic(|me| Rank {
             server: Rc::downgrade(server),
             me: me.clone(),
             fs_name: map.fs_name.clone(),
             store,
+            owner,
             follower: RefCell::new(follower),
             core: RefCell::default(),
             began: Instant::now(),
@@ -159,9 +169,10 @@ impl Rank {
             layout,
             data_pools: map.data_pools.clone(),
             requests_at_once: REQUESTS_AT_ONCE,
-            rank: self.owner(),
+            rank: self.owner,
             owners,
             absent,
+            ranks: crate::peers::ranks(&map),
             rests,
             asleep,
             map: number,
@@ -216,12 +227,8 @@ impl Rank {
 
     /// Whether the rank comes back after it has stopped. Else rank 0 gets what it has.
     pub fn comes_back(&self, map: &MdsMap) -> bool {
-        i64::from(self.store.rank) < i64::from(map.ranks_wanted())
-    }
-
-    /// The rank as an owner of directories.
-    fn owner(&self) -> mds::Rank {
-        mds::Rank(u16::try_from(self.store.rank).unwrap_or(u16::MAX))
+        let rank = i32::try_from(self.store.rank);
+        rank.is_ok_and(|rank| !Owners::of(map).is_leaving(rank))
     }
 
     /// Lets the core take something in, and carries out what follows.
@@ -436,6 +443,7 @@ fn take_map(core: &mut Mds, map: &MdsMap) {
     core.set_data_pools(map.data_pools.clone());
     let (owners, absent) = crate::peers::owners(map);
     core.set_owners(owners, absent);
+    core.set_ranks(crate::peers::ranks(map));
     let (rests, asleep, number) = crate::peers::rest(map);
     core.set_rest(rests, asleep, number);
 }

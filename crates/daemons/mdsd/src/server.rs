@@ -3,7 +3,7 @@
 use crate::claim::LogClaim;
 use crate::commands;
 use crate::follow::Follower;
-use crate::peers::{Peers, Word};
+use crate::peers::{self, Peers, Word};
 use crate::rank::Rank;
 use crate::state::{self, Progress};
 use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
@@ -346,8 +346,11 @@ impl Inner {
         let map = self.map();
         let Some(mine) = map.mds_info.get(&self.mon().global_id()).map(|i| i.rank) else { return };
         let Ok(from) = u32::try_from(mine) else { return };
-        let holder = map.up.get(&i32::from(to.0)).and_then(|gid| map.mds_info.get(gid));
-        let Some(holder) = holder.filter(|i| i.rank != mine) else { return };
+        let Some(rank) = peers::rank_of(&map, to).filter(|rank| *rank != mine) else { return };
+        if !(peers::may_talk(&map, mine) && peers::may_talk(&map, rank)) {
+            return;
+        }
+        let Some(holder) = map.holder(rank) else { return };
         let seq = self.peers.said.get() + 1;
         self.peers.said.set(seq);
         let conn = self.mon().messenger().connect(EntityType::MDS, holder.addrs.clone());
@@ -377,9 +380,13 @@ impl Inner {
             tracing::debug!("a word of rank {} is not taken in", m.from);
             return;
         }
-        let Some(from) = u16::try_from(m.from).ok().map(mds::Rank) else { return };
-        if let Some(rank) = self.rank() {
-            rank.peer_word(from, word);
+        let Ok(from) = types::fsmap::Rank::try_from(m.from) else { return };
+        let mine = map.mds_info.get(&me).map_or(-1, |i| i.rank);
+        if !(peers::may_talk(&map, mine) && peers::may_talk(&map, from)) {
+            return;
+        }
+        if let (Some(rank), Some(owner)) = (self.rank(), peers::owner_of(&map, from)) {
+            rank.peer_word(owner, word);
         }
     }
 
@@ -511,9 +518,15 @@ impl Inner {
             match self.rank() {
                 Some(rank) => rank.take_map(&map),
                 None => {
+                    let Some(owner) = peers::owner_of(&map, info.rank) else {
+                        return self.end(format!(
+                            "the map does not say which inode numbers rank {number} gives out: \
+                             use monitors of the server's release"
+                        ));
+                    };
                     // Clients take the number for the rank.
                     self.messenger.set_name(EntityName::new(EntityType::MDS, info.rank.into()));
-                    let rank = Rank::start(self, &map, number, self.follower.take());
+                    let rank = Rank::start(self, &map, number, owner, self.follower.take());
                     self.rank.replace(Some(rank));
                 }
             }

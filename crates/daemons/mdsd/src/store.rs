@@ -414,6 +414,11 @@ impl Store {
         Ok(self.meta.write_full(names::inotable(self.rank), bytes).await?)
     }
 
+    /// Removes the table of free inode numbers.
+    pub async fn remove_inotable(&self) -> Result<()> {
+        self.remove(names::inotable(self.rank)).await
+    }
+
     /// What the rank shares with others, as of the last flush.
     pub async fn read_owners(&self) -> Result<Option<OwnerTables>> {
         let Some(bytes) = self.get(owners_object(self.rank)).await? else { return Ok(None) };

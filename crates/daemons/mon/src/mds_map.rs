@@ -9,7 +9,10 @@ use conf::Config;
 use messages::MdsBeacon;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use types::fsmap::{Filesystem, FsMap, MdsInfo, MdsState, Rank, flag, has_own_log, set_empty_log};
+use types::fsmap::{
+    Filesystem, FsMap, MdsInfo, MdsMap, MdsState, OWNERS_FEATURE, Owners, Rank, flag, has_own_log,
+    set_empty_log,
+};
 use types::log::LogPriority;
 use types::{AddrType, EntityAddr, EntityAddrVec, Epoch};
 
@@ -46,7 +49,31 @@ impl<'a> Edit<'a> {
         map.epoch = map.epoch.next();
         let seconds = conf.f64("mon_mds_blocklist_interval");
         let until = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        Edit { p, map, touched: BTreeSet::new(), until, lines: Vec::new() }
+        let mut edit = Edit { p, map, touched: BTreeSet::new(), until, lines: Vec::new() };
+        edit.note_owners();
+        edit
+    }
+
+    /// Has maps that do not say which owner each rank is say it, before anything changes from which
+    /// that follows in them.
+    fn note_owners(&mut self) {
+        let says = |map: &MdsMap| map.compat.compat.names.contains_key(&OWNERS_FEATURE);
+        let silent = |fs: &&Filesystem| has_own_log(&fs.map.compat) && !says(&fs.map);
+        let silent = self.map.filesystems.values().filter(silent).map(|fs| fs.id);
+        for id in silent.collect::<Vec<_>>() {
+            self.change_owners(id, |_| {});
+        }
+    }
+
+    /// Changes which owners the ranks of a file system are.
+    fn change_owners(&mut self, id: i32, change: impl FnOnce(&mut Owners)) {
+        let Some(fs) = self.map.filesystems.get_mut(&id) else { return };
+        let (mut owners, before) = (Owners::of(&fs.map), fs.map.compat.clone());
+        change(&mut owners);
+        owners.note(&mut fs.map);
+        if fs.map.compat != before {
+            self.touched.insert(id);
+        }
     }
 
     /// Puts the change into the batch, if it is one. Returns the lines for the log.
@@ -186,6 +213,9 @@ impl<'a> Edit<'a> {
         if let Some(gid) = follower {
             self.erase(gid, Epoch(0));
         }
+        if has_own_log(&info.compat) {
+            self.change_owners(id, |owners| owners.stopped(info.rank));
+        }
         self.info(format!(
             "{} finished stopping rank {} in filesystem {name} (now has {ranks} ranks)",
             info.human_name(),
@@ -208,7 +238,10 @@ impl<'a> Edit<'a> {
         if let Some(info) = standby {
             fs.map.mds_info.insert(gid, info);
         }
-        let state = if fs.map.stopped.remove(&rank) {
+        let own = fs.map.mds_info.get(&gid).is_some_and(|info| has_own_log(&info.compat));
+        // A rank that was given up is made anew.
+        let known = !own || Owners::of(&fs.map).owner(rank).is_some();
+        let state = if fs.map.stopped.remove(&rank) && known {
             MdsState::STARTING
         } else if !fs.map.ranks_in.contains(&rank) {
             MdsState::CREATING
@@ -233,6 +266,11 @@ impl<'a> Edit<'a> {
         // The daemon writes to its log without a word, until it says that there is nothing in it.
         set_empty_log(&mut fs.map.compat, rank, false);
         self.map.mds_roles.insert(gid, id);
+        if own {
+            self.change_owners(id, |owners| {
+                owners.admit(rank);
+            });
+        }
     }
 
     /// A daemon that waits follows a rank's journal.
@@ -305,9 +343,15 @@ impl<'a> Edit<'a> {
             return;
         }
         let ranks = fs.map.ranks_in.len() as i32;
-        if ranks < fs.map.max_mds && !fs.map.has(flag::NOT_JOINABLE) {
+        let owners = Owners::of(&fs.map);
+        // One that has begun to hand over goes on with that when its server was replaced.
+        let leaves = fs.map.ranks_in.last().is_some_and(|r| owners.is_leaving(*r));
+        if ranks < fs.map.max_mds && !leaves && !fs.map.has(flag::NOT_JOINABLE) {
             let Some(rank) = (0..=ranks).find(|r| !fs.map.ranks_in.contains(r)) else { return };
             let Some(next) = self.replacement(id, rank) else { return };
+            if has_own_log(&next.compat) && owners.clone().admit(rank).is_none() {
+                return;
+            }
             let name = fs.map.fs_name.clone();
             self.info(format!(
                 "{} assigned to filesystem {name} as rank {rank} (now has {} ranks)",
@@ -315,12 +359,16 @@ impl<'a> Edit<'a> {
                 ranks + 1
             ));
             self.promote(next.gid, id, rank);
-        } else if ranks > fs.map.max_mds {
+        } else if ranks > fs.map.max_mds || leaves {
             let Some(last) = fs.map.holder(ranks - 1).cloned() else { return };
             if last.state == MdsState::ACTIVE {
+                let comes_back = last.rank < fs.map.ranks_wanted();
                 self.info(format!("stopping {}", last.human_name()));
                 if let Some(info) = self.daemon(last.gid) {
                     info.state = MdsState::STOPPING;
+                }
+                if has_own_log(&last.compat) && !comes_back {
+                    self.change_owners(id, |owners| owners.begin_to_leave(last.rank));
                 }
             }
         }
@@ -862,6 +910,143 @@ mod tests {
         assert_eq!((map.ranks_in.len(), map.stopped.len()), (1, 1));
         w.max_mds(id, 2);
         assert_eq!(w.state_of(12), Some((MdsState::STARTING, 1)));
+    }
+
+    /// Ranks of servers with logs of their own, and their owners.
+    fn owners(w: &World, id: i32) -> Vec<(Rank, u16)> {
+        Owners::of(&w.p.state().fs.filesystems[&id].map).ranks().collect()
+    }
+
+    /// Servers from 10 on wait, and one more has rank 0.
+    fn with_rank_0(servers: u64) -> (World, i32) {
+        let mut w = World::new();
+        w.log("m9", 9, MdsState::BOOT, "");
+        let id = w.make("cephfs");
+        w.log("m9", 9, MdsState::ACTIVE, "");
+        for gid in 10..10 + servers {
+            w.log(&format!("m{gid}"), gid, MdsState::BOOT, "");
+        }
+        (w, id)
+    }
+
+    #[test]
+    fn a_rank_that_was_given_up_is_made_anew_as_another_owner() {
+        let (mut w, id) = with_rank_0(5);
+        assert_eq!(owners(&w, id), [(0, 0)]);
+        w.max_mds(id, 2);
+        w.log("m10", 10, MdsState::ACTIVE, "");
+        assert_eq!(owners(&w, id), [(0, 0), (1, 1)]);
+        w.max_mds(id, 1);
+        assert_eq!(w.state_of(10), Some((MdsState::STOPPING, 1)));
+        assert_eq!(owners(&w, id), [(0, 0), (1, 1)], "it has its directories until it has stopped");
+        w.log("m10", 10, MdsState::STOPPED, "");
+        assert_eq!(owners(&w, id), [(0, 0)]);
+        w.max_mds(id, 3);
+        assert_eq!(w.state_of(11), Some((MdsState::CREATING, 1)), "it is not started as it was");
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2)]);
+        // One that ends before it has served is made again with the same numbers.
+        round(&mut w.p, &w.conf, |gid| gid == 11, true);
+        assert_eq!(w.state_of(12), Some((MdsState::CREATING, 1)));
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2)]);
+        w.log("m12", 12, MdsState::ACTIVE, "");
+        assert_eq!(w.state_of(13), Some((MdsState::CREATING, 2)));
+        w.log("m13", 13, MdsState::ACTIVE, "");
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2), (2, 3)]);
+        // A server that takes the rank over is the same owner.
+        round(&mut w.p, &w.conf, |gid| gid == 12, true);
+        assert_eq!(w.state_of(14), Some((MdsState::REPLAY, 1)));
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn ranks_that_stop_with_the_file_system_stay_what_they_are() {
+        let (mut w, id) = with_rank_0(4);
+        w.max_mds(id, 2);
+        w.log("m10", 10, MdsState::ACTIVE, "");
+        w.max_mds(id, 1);
+        w.log("m10", 10, MdsState::STOPPED, "");
+        w.max_mds(id, 2);
+        w.log("m11", 11, MdsState::ACTIVE, "");
+        let mut e = Edit::new(&mut w.p, &w.conf);
+        let map = &mut e.fs(id).unwrap().map;
+        (map.old_max_mds, map.max_mds) = (map.max_mds, 0);
+        e.settle();
+        e.finish();
+        assert_eq!(w.state_of(11), Some((MdsState::STOPPING, 1)));
+        w.log("m11", 11, MdsState::STOPPED, "");
+        w.log("m9", 9, MdsState::STOPPED, "");
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2)]);
+        let map = &w.p.state().fs.filesystems[&id].map;
+        assert_eq!((map.asleep(), map.rests()), ([0, 1].into(), true));
+        w.max_mds(id, 2);
+        assert_eq!(w.state_of(12), Some((MdsState::STARTING, 0)));
+        w.log("m12", 12, MdsState::ACTIVE, "");
+        assert_eq!(w.state_of(13), Some((MdsState::STARTING, 1)));
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2)]);
+    }
+
+    #[test]
+    fn a_rank_that_has_begun_to_leave_leaves() {
+        let (mut w, id) = with_rank_0(4);
+        w.max_mds(id, 2);
+        w.log("m10", 10, MdsState::ACTIVE, "");
+        w.max_mds(id, 1);
+        // There are to be more ranks again, and then none.
+        w.max_mds(id, 3);
+        let mut e = Edit::new(&mut w.p, &w.conf);
+        let map = &mut e.fs(id).unwrap().map;
+        (map.old_max_mds, map.max_mds) = (map.max_mds, 0);
+        e.settle();
+        e.finish();
+        let is = |w: &World| {
+            let map = &w.p.state().fs.filesystems[&id].map;
+            (Owners::of(map).is_leaving(1), map.asleep().len(), map.rests())
+        };
+        assert_eq!((w.state_of(10), is(&w)), (Some((MdsState::STOPPING, 1)), (true, 0, true)));
+        w.max_mds(id, 3);
+        assert_eq!(is(&w), (true, 0, false), "the others go on serving");
+        // Its server ends, and the next one goes on with that: no other rank is added before.
+        round(&mut w.p, &w.conf, |gid| gid == 10, true);
+        w.log("m11", 11, MdsState::RECONNECT, "");
+        w.log("m11", 11, MdsState::REJOIN, "");
+        w.log("m11", 11, MdsState::ACTIVE, "");
+        assert_eq!((w.state_of(11), is(&w)), (Some((MdsState::STOPPING, 1)), (true, 0, false)));
+        w.log("m11", 11, MdsState::STOPPED, "");
+        round(&mut w.p, &w.conf, |_| false, true);
+        assert_eq!(w.state_of(12), Some((MdsState::CREATING, 1)));
+        assert_eq!((owners(&w, id), is(&w)), (vec![(0, 0), (1, 2)], (false, 0, false)));
+    }
+
+    #[test]
+    fn a_map_that_says_nothing_of_owners_is_taken_over_as_it_is() {
+        let (mut w, id) = with_rank_0(4);
+        w.max_mds(id, 2);
+        w.log("m10", 10, MdsState::ACTIVE, "");
+        w.max_mds(id, 1);
+        w.log("m10", 10, MdsState::STOPPED, "");
+        let mut e = Edit::new(&mut w.p, &w.conf);
+        e.fs(id).unwrap().map.compat.compat.names.remove(&OWNERS_FEATURE);
+        e.finish();
+        assert_eq!(owners(&w, id), [(0, 0)]);
+        // It is noted before the larger number says that rank 1 is to come back.
+        w.max_mds(id, 2);
+        assert_eq!(w.state_of(11), Some((MdsState::CREATING, 1)));
+        assert_eq!(owners(&w, id), [(0, 0), (1, 2)]);
+    }
+
+    #[test]
+    fn a_rank_without_numbers_is_not_made() {
+        let (mut w, id) = with_rank_0(70);
+        for gid in 10..73 {
+            w.max_mds(id, 2);
+            assert_eq!(w.state_of(gid), Some((MdsState::CREATING, 1)), "{gid}");
+            w.log(&format!("m{gid}"), gid, MdsState::ACTIVE, "");
+            w.max_mds(id, 1);
+            w.log(&format!("m{gid}"), gid, MdsState::STOPPED, "");
+        }
+        w.max_mds(id, 2);
+        assert_eq!(owners(&w, id), [(0, 0)]);
+        assert_eq!(w.state_of(73), Some((MdsState::STANDBY, -1)));
     }
 
     #[test]

@@ -47,10 +47,13 @@ impl Rank {
     }
 
     fn send_on(&self, (client, tid): Key, to: mds::Rank) {
+        // Without a rank in the newest map, the owner has left: the client asks again.
+        let rank = self.server().and_then(|s| crate::peers::rank_of(&s.map(), to));
+        let rank = rank.unwrap_or_default();
         let Some(asked) = self.asked.borrow_mut().remove(&(client, tid)) else { return };
         let Some(conn) = self.conn(ClientId(client)) else { return };
         let forward = ClientRequestForward {
-            dest_mds: to.0.into(),
+            dest_mds: rank,
             num_fwd: i32::try_from(asked.forwards).unwrap_or(0).saturating_add(1),
             client_must_resend: true,
         };

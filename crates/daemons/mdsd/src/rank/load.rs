@@ -5,7 +5,7 @@ use super::work;
 use super::{Rank, alarms, quotas, refusals};
 use crate::at_rest;
 use crate::follow::Follower;
-use crate::log::{Log, Tail};
+use crate::log::{Log, LogHead, Tail};
 use crate::server::Inner;
 use crate::state::Progress;
 use crate::store::{Result, StoreError};
@@ -58,6 +58,42 @@ enum LoadError {
          made: set max_mds to {0}"
     )]
     Earlier(u32),
+    #[error(
+        "rank {rank} is to be made with inode numbers of range {owner}, and the metadata pool has \
+         directories of an earlier rank {rank}, range {former}, that rank 0 did not take over: set \
+         max_mds to {rank}"
+    )]
+    NotLeft {
+        /// The rank.
+        rank: u32,
+        /// The owner that it is to be.
+        owner: u16,
+        /// The owner that it was.
+        former: u16,
+    },
+    #[error(
+        "rank {rank} is to be made with inode numbers of range {owner}, and the metadata pool has \
+         directories with such numbers: set max_mds to {rank}"
+    )]
+    Used {
+        /// The rank.
+        rank: u32,
+        /// The owner that it is to be.
+        owner: u16,
+    },
+    #[error(
+        "rank {rank} gives out inode numbers of range {owner} by the map, and its log in the \
+         metadata pool is of range {former}: start the servers with the monitors and the pool that \
+         belong together"
+    )]
+    OtherOwner {
+        /// The rank.
+        rank: u32,
+        /// The owner that it is by the map.
+        owner: u16,
+        /// The owner of which its log is.
+        former: u16,
+    },
     #[error("there is no root directory in the metadata pool, and no log: restore the pool")]
     NoRoot,
 }
@@ -78,9 +114,10 @@ impl Rank {
         server: &Rc<Inner>,
         map: &MdsMap,
         number: u32,
+        owner: mds::Rank,
         follower: Option<Follower>,
     ) -> Rc<Rank> {
-        let rank = Rank::new(server, map, number, follower);
+        let rank = Rank::new(server, map, number, owner, follower);
         tokio::task::spawn_local(run(Rc::downgrade(&rank)));
         tokio::task::spawn_local(alarms(Rc::downgrade(&rank)));
         tokio::task::spawn_local(quotas(Rc::downgrade(&rank)));
@@ -170,11 +207,22 @@ impl Rank {
         let creating = self.server().and_then(|s| s.state()) == Some(MdsState::CREATING);
         let untouched = entries.is_empty() && log.head.trimmed == 0;
         let first = self.store.rank == 0;
+        let former = log.head.owner(self.store.rank);
+        let former = mds::Rank(u16::try_from(former).unwrap_or(u16::MAX));
+        let anew = former != self.owner;
+        if anew && !creating {
+            let (rank, owner) = (self.store.rank, self.owner.0);
+            return Err(LoadError::OtherOwner { rank, owner, former: former.0 });
+        }
         let empty = creating && first;
         if empty || (untouched && !creating && !self.store.has_base(self.first()).await?) {
             if !creating && self.store.read_inotable().await?.is_some() {
                 return Err(LoadError::NoRoot);
             }
+            return Ok((self.create(&mut log, conf).await?, log));
+        }
+        if anew {
+            self.check_former(&log, former, entries.len()).await?;
             return Ok((self.create(&mut log, conf).await?, log));
         }
         if !creating {
@@ -236,19 +284,46 @@ impl Rank {
 
     /// The directory that a rank has from the first moment on.
     fn first(&self) -> Ino {
-        match self.owner() {
+        match self.owner {
             mds::Rank(0) => Ino::ROOT,
-            rank => Ino::mds_dir(rank),
+            owner => Ino::mds_dir(owner),
         }
     }
 
-    /// A new file system: what an earlier one left of its log is no part of it.
+    /// Fails if the rank that had this number before has something that rank 0 has not, or if there
+    /// are inodes with the numbers that this one is to give out.
+    async fn check_former(
+        &self,
+        log: &Log,
+        former: mds::Rank,
+        entries: usize,
+    ) -> std::result::Result<(), LoadError> {
+        let (rank, owner) = (self.store.rank, self.owner.0);
+        if self.store.has_base(self.first()).await? {
+            return Err(LoadError::Used { rank, owner });
+        }
+        let left = self.store.read_owners().await?.is_some_and(|tables| tables.left);
+        let made = log.head != LogHead::default();
+        if entries > 0 || made && !left {
+            return Err(LoadError::NotLeft { rank, owner, former: former.0 });
+        }
+        match self.read_journal().await? {
+            Journal::Changes => Err(LoadError::Journal(rank)),
+            Journal::None | Journal::Maps(_) => Ok(()),
+        }
+    }
+
+    /// A new file system, or a new owner: what an earlier one left of its log and of its tables is
+    /// no part of it.
     async fn create(&self, log: &mut Log, conf: Conf) -> Result<Mds> {
-        log.reset(client::wall_clock()).await?;
+        log.reset(self.owner, client::wall_clock()).await?;
         // From now on it tells this log from one that an earlier file system left in the pool.
         self.write_journal(log).await?;
         self.store.remove_owners().await?;
-        self.store.write_sessions(1, &[], &BTreeSet::new()).await?;
+        self.store.remove_inotable().await?;
+        let rows = self.store.read_sessions().await?;
+        let rows: BTreeSet<_> = rows.iter().map(SessionInfo::key).collect();
+        self.store.write_sessions(1, &[], &rows).await?;
         Ok(Mds::create(conf, self.now(), client::wall_clock()))
     }
 
@@ -318,7 +393,7 @@ impl Rank {
         }
         let rows: Vec<SessionInfo> = rows.into_values().collect();
         self.store.write_sessions(version, &rows, &BTreeSet::new()).await?;
-        let table = InoTable { version, free: free_numbers(self.owner(), &tables.next) };
+        let table = InoTable { version, free: free_numbers(self.owner, &tables.next) };
         self.store.write_inotable(&table).await?;
         if self.shares.get() || tables.owners != OwnerTables::default() {
             self.store.write_owners(&tables.owners).await?;

@@ -3,6 +3,7 @@
 use super::features::ClientFeatures;
 use super::info::{MdsInfo, MdsState, Rank};
 use super::list;
+use super::owners::{OWNERS_FEATURE, Owners};
 use crate::compat_set::CompatSet;
 use crate::dump::{Dump, shown};
 use crate::{Epoch, Utime};
@@ -182,16 +183,17 @@ impl MdsMap {
     }
 
     /// Ranks that have stopped because the file system is or was down: they come back as they are.
-    /// Those with higher numbers were given up.
+    /// Others were given up.
     pub fn asleep(&self) -> BTreeSet<Rank> {
-        self.stopped.range(..self.ranks_wanted()).copied().collect()
+        let owners = Owners::of(self);
+        self.stopped.iter().copied().filter(|r| owners.owner(*r).is_some()).collect()
     }
 
     /// Whether ranks with a log of their own rest: the file system is down, or was, and one of them
     /// is not back.
     pub fn rests(&self) -> bool {
-        let wanted = self.ranks_wanted();
-        let ends = |i: &MdsInfo| i.state == MdsState::STOPPING && i.rank < wanted;
+        let owners = Owners::of(self);
+        let ends = |i: &MdsInfo| i.state == MdsState::STOPPING && !owners.is_leaving(i.rank);
         self.max_mds <= 0 || !self.asleep().is_empty() || self.mds_info.values().any(ends)
     }
 
@@ -249,6 +251,33 @@ impl MdsMap {
             let _ = writeln!(out, "{info}");
         }
         out
+    }
+}
+
+impl Owners {
+    /// As a map says. In one that says nothing, the owner of each rank has the rank's number, and
+    /// ranks with numbers above those that are wanted were given up.
+    pub fn of(map: &MdsMap) -> Owners {
+        let text = map.compat.compat.names.get(&OWNERS_FEATURE);
+        if let Some(owners) = text.and_then(|t| t.parse().ok()) {
+            return owners;
+        }
+        let wanted = map.ranks_wanted();
+        let known = map.ranks_in.iter().chain(&map.stopped).copied();
+        let there = known.clone().filter(|r| map.ranks_in.contains(r) || *r < wanted);
+        let stops = map.mds_info.values().filter(|i| i.state == MdsState::STOPPING);
+        let leaving = stops.map(|i| i.rank).filter(|r| *r >= wanted).collect();
+        Owners::by_ranks(known, there, leaving)
+    }
+
+    /// Notes them in a map. Where rank 0 was alone all the time there is nothing to say.
+    pub fn note(&self, map: &mut MdsMap) {
+        let names = &mut map.compat.compat.names;
+        if *self == Owners::default() {
+            names.remove(&OWNERS_FEATURE);
+        } else {
+            names.insert(OWNERS_FEATURE, self.to_string());
+        }
     }
 }
 
@@ -392,5 +421,51 @@ impl Dump for MdsMap {
             "balancer": self.balancer,
             "standby_count_wanted": self.standby_count_wanted.max(0),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EntityAddrVec;
+
+    fn noted(map: &MdsMap) -> String {
+        Owners::of(map).to_string()
+    }
+
+    #[test]
+    fn a_map_that_says_nothing_has_the_numbers_of_ranks() {
+        let mut map = MdsMap::default();
+        assert_eq!(Owners::of(&map), Owners::default());
+        (map.ranks_in, map.stopped, map.max_mds) = ([0, 1].into(), [2, 3].into(), 3);
+        // Rank 2 comes back, rank 3 was given up.
+        assert_eq!(noted(&map), "siphon owners: 0=0,1=1,2=2 next 4");
+        let mut info = MdsInfo::standby(5, "a", EntityAddrVec::default(), CompatSet::default());
+        (info.rank, info.state) = (1, MdsState::STOPPING);
+        map.mds_info = [(5, info)].into();
+        (map.stopped, map.max_mds) = ([3].into(), 1);
+        assert_eq!(noted(&map), "siphon owners: 0=0,1=1 leaving 1 next 4");
+    }
+
+    #[test]
+    fn a_rank_that_comes_again_has_numbers_that_were_never_used() {
+        let mut map = MdsMap { ranks_in: [0, 1].into(), ..MdsMap::default() };
+        let mut owners = Owners::of(&map);
+        owners.begin_to_leave(1);
+        owners.stopped(1);
+        owners.note(&mut map);
+        // What the map has besides does not count any more.
+        (map.max_mds, map.stopped) = (5, [1].into());
+        let bytes = map.to_bytes(Features::ALL);
+        let mut owners = Owners::of(&MdsMap::from_bytes(&bytes).unwrap());
+        assert_eq!((owners.owner(1), owners.rank(1), owners.count()), (None, None, 2));
+        assert_eq!(
+            (owners.admit(1), owners.admit(1), owners.admit(2)),
+            (Some(2), Some(2), Some(3))
+        );
+        assert_eq!((owners.rank(2), owners.rank(3)), (Some(1), Some(2)));
+        // One that only sleeps stays what it is.
+        owners.stopped(1);
+        assert_eq!(owners.owner(1), Some(2));
     }
 }

@@ -12,17 +12,16 @@ use std::collections::{BTreeMap, BTreeSet};
 mod features;
 mod info;
 mod mdsmap;
+mod owners;
 
 pub use features::{CLIENT_FEATURE_MAX, ClientFeatures, client_feature, client_feature_name};
 pub use info::{MdsInfo, MdsState, Rank};
 pub use mdsmap::{MdsMap, flag};
+pub use owners::{OWN_LOG_RANKS, OWNERS_FEATURE, Owners};
 
 /// The incompatible feature of a file system that may have changes in a log which only Siphon's
 /// server reads.
 pub const LOG_FEATURE: (u64, &str) = (62, "siphon log");
-
-/// How many ranks such servers can have.
-pub const OWN_LOG_RANKS: i32 = 64;
 
 /// Whether a daemon or a file system has [`LOG_FEATURE`].
 pub fn has_own_log(compat: &CompatSet) -> bool {

@@ -6,8 +6,8 @@ use crate::command::{Refusal, Reply};
 use crate::mds_map::Edit;
 use types::errno::Errno;
 use types::fsmap::{
-    CLIENT_FEATURE_MAX, LOG_FEATURE, MdsMap, MdsState, OWN_LOG_RANKS, client_feature,
-    client_feature_name, empty_logs, flag, has_own_log,
+    CLIENT_FEATURE_MAX, LOG_FEATURE, MdsMap, MdsState, OWN_LOG_RANKS, OWNERS_FEATURE, Owners,
+    client_feature, client_feature_name, empty_logs, flag, has_own_log,
 };
 
 /// The most ranks (Ceph: `MAX_MDS`).
@@ -151,10 +151,11 @@ fn own_ranks(map: &MdsMap, val: &str) -> Result<(), Refusal> {
             "may not have more than {OWN_LOG_RANKS} ranks of `siphon mds`"
         )));
     }
+    let owners = Owners::of(map);
     let stops = map.mds_info.values().filter(|i| i.state == MdsState::STOPPING).map(|i| i.rank);
+    let stops = stops.filter(|r| !owners.is_leaving(*r));
     // Ranks that have stopped because the file system is down have their directories.
-    let (asleep, given_up): (Vec<i32>, Vec<i32>) =
-        map.stopped.iter().copied().chain(stops).partition(|r| *r < map.ranks_wanted());
+    let asleep = map.asleep().into_iter().chain(stops);
     if let Some(rank) = asleep.into_iter().find(|r| *r as usize >= ranks) {
         return Err(Refusal::new(
             Errno::EBUSY,
@@ -165,11 +166,15 @@ fn own_ranks(map: &MdsMap, val: &str) -> Result<(), Refusal> {
             ),
         ));
     }
-    if let Some(rank) = given_up.into_iter().find(|r| (*r as usize) < ranks) {
+    if !owners.suffice(ranks as i32) {
         return Err(Refusal::unsupported(format!(
-            "rank {rank} of {} was given up: rank 0 of `siphon mds` has its directories, and it is \
-             not added again",
-            map.fs_name
+            "{ranks} ranks of {name} need ranges of inode numbers that were never used, and there \
+             are {left} more of {all}: each rank that was given up has left one to rank 0. Set \
+             max_mds to a number of ranks that are there, or make another file system for what is \
+             to have more ranks",
+            name = map.fs_name,
+            left = OWN_LOG_RANKS - i32::from(owners.count()),
+            all = OWN_LOG_RANKS - 1,
         )));
     }
     Ok(())
@@ -255,6 +260,12 @@ pub(super) fn compat(c: &mut Write<'_>) -> Answer {
         Some(n @ 1..64) => n,
         _ => return Err(Refusal::invalid("Invalid feature")),
     };
+    if feature == OWNERS_FEATURE {
+        return Err(Refusal::invalid(format!(
+            "the monitors note under feature {OWNERS_FEATURE} which inode numbers each rank of \
+             `siphon mds` gives out, and it is not changed by hand: name another feature"
+        )));
+    }
     if !fs.map.up.is_empty() {
         return Err(Refusal::new(
             Errno::EBUSY,
@@ -352,22 +363,54 @@ mod tests {
     use types::fsmap::set_empty_log;
 
     #[test]
-    fn ranks_that_sleep_come_back_and_those_given_up_do_not() {
+    fn ranks_that_sleep_are_kept_and_those_given_up_come_again() {
         let refused = |map: &MdsMap, ranks: &str| own_ranks(map, ranks).err().map(|e| e.errno);
         let mut map = MdsMap { ranks_in: [0, 1].into(), stopped: [2].into(), ..MdsMap::default() };
         map.max_mds = 2;
-        assert_eq!(
-            [1, 2, 3].map(|n| refused(&map, &n.to_string())),
-            [None, None, Some(Errno::EOPNOTSUPP)]
-        );
+        assert_eq!([1, 2, 3].map(|n| refused(&map, &n.to_string())), [None, None, None]);
         // Down: both have stopped.
         map = MdsMap { max_mds: 0, old_max_mds: 2, stopped: [0, 1, 2].into(), ..map };
         map.ranks_in.clear();
-        let all = [Some(Errno::EBUSY), None, Some(Errno::EOPNOTSUPP)];
+        let all = [Some(Errno::EBUSY), None, None];
         assert_eq!([1, 2, 3].map(|n| refused(&map, &n.to_string())), all);
         // Up again, with one server.
         map = MdsMap { max_mds: 2, stopped: [1, 2].into(), ranks_in: [0].into(), ..map };
         assert_eq!([1, 2, 3].map(|n| refused(&map, &n.to_string())), all);
+    }
+
+    #[test]
+    fn more_ranks_than_there_are_numbers_for_are_refused() {
+        let mut map = MdsMap { ranks_in: [0, 1].into(), max_mds: 2, ..MdsMap::default() };
+        map.fs_name = "cephfs".into();
+        let mut owners = Owners::of(&map);
+        for _ in 2..63 {
+            owners.begin_to_leave(1);
+            owners.stopped(1);
+            owners.admit(1).unwrap();
+        }
+        owners.note(&mut map);
+        assert_eq!([2, 3].map(|n| own_ranks(&map, &n.to_string()).is_ok()), [true, true]);
+        let refused = own_ranks(&map, "4").unwrap_err();
+        assert_eq!(refused.errno, Errno::EOPNOTSUPP);
+        let text = "4 ranks of cephfs need ranges of inode numbers that were never used, and there \
+                    are 1 more of 63";
+        assert!(refused.message.starts_with(text), "{}", refused.message);
+    }
+
+    #[test]
+    fn what_the_monitors_note_of_owners_is_not_changed_by_hand() {
+        let mut b = Bench::new();
+        let conf = conf::Config::new();
+        let mut e = Edit::new(&mut b.pending, &conf);
+        e.create("cephfs", 1, 2, None);
+        finish(e);
+        for subop in ["add_compat", "rm_compat", "rm_incompat"] {
+            let command = json!({
+                "prefix": "fs compat", "fs_name": "cephfs", "subop": subop, "feature": 61,
+                "feature_str": "siphon owners: 0=0 next 1",
+            });
+            assert_eq!(b.errno(command), Errno::EINVAL);
+        }
     }
 
     #[test]
