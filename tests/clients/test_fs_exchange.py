@@ -316,6 +316,51 @@ def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
         e.stop()
 
 
+def test_ranks_that_came_and_went_go_to_stock(cl, tmp_path):
+    """What ranks left that were given up, and those that were added again, is in Ceph's form."""
+    e = Exchange(cl, "again", tmp_path)
+    e.make("siphon")
+    ours = e.servers["siphon"]
+    ranks = lambda: {rank: state for rank, state in ours.states().values() if rank is not None}
+    try:
+        for name in ("second", "third"):
+            ours.start(f"again-{name}")
+        fs = e.mounted()
+        for n, wanted in enumerate((2, 1, 2, 3, 1, 3)):
+            cl.run("ceph", "fs", "set", "again", "max_mds", str(wanted))
+            there = dict.fromkeys(range(wanted), "up:active")
+            eventually(lambda: ranks() == there, timeout=60, what=lambda: f"{wanted} ranks: {ours.states()}")
+            at = f"/of.{wanted}.{n}"
+            fs.mkdir(at, 0o755)
+            for rank in range(wanted):
+                fs.setxattr(at, "ceph.dir.pin", str(rank).encode(), 0)
+                change(fs, f"{at}/rank{rank}", n, STEPS // 4)
+            if n:
+                # What a rank left.
+                change(fs, f"{before}/again", n, STEPS // 10)
+            before = f"{at}/rank{wanted - 1}"
+        fs.sync_fs()
+        expected = by_lowest(tree(fs))
+        fs.unmount()
+        fs.shutdown()
+        cl.run("ceph", "fs", "set", "again", "down", "true")
+        eventually(lambda: ranks() == {}, timeout=60, what=lambda: f"no rank: {ours.states()}")
+        for name in list(ours.daemons):
+            ours.kill(name)
+        cl.run("ceph", "fs", "compat", "again", "rm_incompat", "62")
+        e.start("stock")
+        e.only("stock")
+        cl.run("ceph", "fs", "set", "again", "max_mds", "1")
+        e.wait()
+        fs = e.mounted()
+        assert not differences(expected, by_lowest(tree(fs)))
+        e.scrub()
+        fs.unmount()
+        fs.shutdown()
+    finally:
+        e.stop()
+
+
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
 def test_from_stock_to_ours_and_back(cl, tmp_path):
     e = Exchange(cl, "theirs", tmp_path)
