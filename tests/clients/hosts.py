@@ -104,6 +104,10 @@ class Network:
         """Plugs a host into the second network, or out of it: "up" or "down"."""
         self.router.run("ip", "link", "set", f"back-{name}", state)
 
+    def link(self, name, state):
+        """Plugs a host into the network, or out of it: "up" or "down"."""
+        self.router.run("ip", "link", "set", self[name].link, state)
+
     def __getitem__(self, name):
         return self.spaces[name]
 

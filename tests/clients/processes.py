@@ -129,7 +129,7 @@ class Processes:
         return Cluster(self.conf, mode)
 
     def stop(self):
-        for order in ("osd.", "mgr.", "mon."):
+        for order in ("mds.", "osd.", "mgr.", "mon."):
             some = [d for n, d in self.daemons.items() if n.startswith(order) and d.running]
             for d in some:
                 d.signal(signal.SIGCONT)

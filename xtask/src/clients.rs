@@ -18,6 +18,7 @@ const FIRST: &[&str] = &[
     "test_pg_num.py",
     "test_hosts.py",
     "test_thrash.py",
+    "test_fs_hosts.py",
     "test_rbd_model.py",
     "test_erasure.py",
     "test_full_disks.py",
