@@ -152,9 +152,13 @@ class Daemon:
         self.process.wait()
 
     def stop(self, timeout=60):
-        """SIGTERM; its exit code."""
+        """SIGTERM, and SIGKILL if that does not end it; its exit code."""
         self.process.terminate()
-        return self.process.wait(timeout)
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.process.returncode
 
 
 class Stock(Cluster):
