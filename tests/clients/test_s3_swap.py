@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+from collections import Counter
 
 import pytest
 
@@ -47,11 +48,23 @@ class Object:
         return self.data is None
 
 
+class Upload:
+    """An upload in parts, and how many of them were written again, by which gateways."""
+
+    def __init__(self, key):
+        self.key, self.parts, self.again, self.again_by = key, {}, 0, set()
+
+
 class Model:
-    """What a bucket must have: versions of each key, the newest first, and uploads."""
+    """What a bucket must have: versions of each key, the newest first, and uploads.
+
+    Stock 16.2 leaves entries of parts that were written again in the index, on a stock cluster too: if it wrote them again itself, or
+    completes the upload. `left` counts those by key.
+    """
 
     def __init__(self, bucket):
         self.bucket, self.keys, self.uploads, self.versioning = bucket, {}, {}, None
+        self.left = Counter()
 
     def current(self, key):
         versions = self.keys.get(key, [])
@@ -76,6 +89,9 @@ class Walk:
     def gateway(self):
         name = self.random.choice(list(self.gateways))
         return name, self.gateways[name]
+
+    def name(self, s3):
+        return next(name for name, gateway in self.gateways.items() if gateway is s3)
 
     def data(self):
         size = self.random.choice([0, 1, 5000, 70_000, 300_000]) if self.random.random() < 0.93 else 4 * MIB + self.random.randrange(MIB)
@@ -164,27 +180,34 @@ class Walk:
         if len(model.uploads) < 4:
             meta = {"n": "upload"}
             upload = s3.create_multipart_upload(Bucket=model.bucket, Key=key, Metadata=meta, ContentType="text/x")["UploadId"]
-            model.uploads[upload] = (key, {})
+            model.uploads[upload] = Upload(key)
 
     def part(self, s3, model, key):
         if not model.uploads:
             return self.begin(s3, model, key)
         upload = self.random.choice(list(model.uploads))
-        key, parts = model.uploads[upload]
+        known = model.uploads[upload]
+        key, parts = known.key, known.parts
         number = self.random.randrange(1, 4)
         data = self.random.randbytes(1024) * (5 << 10) + self.random.randbytes(self.random.randrange(2000))
         tag = s3.upload_part(Bucket=model.bucket, Key=key, UploadId=upload, PartNumber=number, Body=data)["ETag"]
         assert tag == f'"{md5(data)}"'
+        if number in parts:
+            known.again += 1
+            known.again_by.add(self.name(s3))
         parts[number] = data
 
     def end(self, s3, model, key):
         if not model.uploads:
             return self.begin(s3, model, key)
         upload = self.random.choice(list(model.uploads))
-        key, parts = model.uploads[upload]
+        known = model.uploads.pop(upload)
+        key, parts = known.key, known.parts
         where = {"Bucket": model.bucket, "Key": key, "UploadId": upload}
-        del model.uploads[upload]
-        if not parts or self.random.random() < 0.2:
+        aborts = not parts or self.random.random() < 0.2
+        if "stock" in known.again_by or (self.name(s3) == "stock" and not aborts):
+            model.left[key] += known.again
+        if aborts:
             s3.abort_multipart_upload(**where)
             return
         done = [{"PartNumber": n, "ETag": f'"{md5(parts[n])}"'} for n in sorted(parts)]
@@ -197,8 +220,10 @@ class Walk:
 
     def end_uploads(self):
         for model in self.models.values():
-            for upload, (key, _) in model.uploads.items():
-                self.gateway()[1].abort_multipart_upload(Bucket=model.bucket, Key=key, UploadId=upload)
+            for upload, known in model.uploads.items():
+                if "stock" in known.again_by:
+                    model.left[known.key] += known.again
+                self.gateway()[1].abort_multipart_upload(Bucket=model.bucket, Key=known.key, UploadId=upload)
             model.uploads.clear()
 
     def step(self):
@@ -255,9 +280,10 @@ class Walk:
         if model.versioning is not None:
             self.look_at_versions(s3, model, size)
         uploads = s3.list_multipart_uploads(Bucket=model.bucket).get("Uploads", [])
-        assert sorted((u["Key"], u["UploadId"]) for u in uploads) == sorted((k, u) for u, (k, _) in model.uploads.items())
-        for upload, (key, parts) in model.uploads.items():
-            found = s3.list_parts(Bucket=model.bucket, Key=key, UploadId=upload).get("Parts", [])
+        assert sorted((u["Key"], u["UploadId"]) for u in uploads) == sorted((known.key, u) for u, known in model.uploads.items())
+        for upload, known in model.uploads.items():
+            parts = known.parts
+            found = s3.list_parts(Bucket=model.bucket, Key=known.key, UploadId=upload).get("Parts", [])
             expected = [(n, md5(parts[n]), len(parts[n])) for n in sorted(parts)]
             assert [(p["PartNumber"], p["ETag"].strip('"'), p["Size"]) for p in found] == expected
 
@@ -323,9 +349,13 @@ def test_gateways_are_swapped_at_random(gateways):
         # A part that was uploaded twice has another name than its upload, and counts as invalid as long as that is open.
         walk.end_uploads()
         walk.look_at_all()
-        for bucket in walk.models:
+        for bucket, model in walk.models.items():
             found = json.loads(stock.admin("bucket", "check", f"--bucket={bucket}"))
-            assert found["invalid_multipart_entries"] == [], bucket
+            left = Counter()
+            for entry in found["invalid_multipart_entries"]:
+                # _multipart_KEY.UPLOAD.PART
+                left[entry.removeprefix("_multipart_").rsplit(".", 2)[0]] += 1
+            assert left <= model.left, f"{bucket}: {left - model.left} more than {model.left}"
             headers = found["check_result"]
             totals = [{k: v for k, v in headers[h]["usage"].items() if k != "rgw.none" and v["num_objects"]}
                       for h in ("existing_header", "calculated_header")]
