@@ -115,13 +115,19 @@ class Calls:
             ("bucket_clear_olh", env(1, 1, olh, tag)),
         ])
 
+    def marker(self):
+        """Where raw rows are listed from: names, versions, heads, and nowhere. Stock lists versions again after names that come behind
+        them, without end; ours does not."""
+        name = self.random.choice([n for n in self.NAMES if n.isascii()]).encode()
+        return self.random.choice([b"", b"", name, b"\x801000_" + name + b"\0i" + self.instance().encode(), b"\x801001_" + name])
+
     def read(self):
         r = self.random
         yield r.choice([
             ("bucket_list", env(6, 4, num("I", r.choice([0, 1, 2, 5, 1000])), text(r.choice(["", "", "b", "b/"])),
                                 key(r.choice(["", *self.NAMES]), self.instance()), num("B", r.random() < 0.5),
                                 text(r.choice(["", "/"])))),
-            ("bi_list", env(1, 1, num("I", r.choice([1, 2, 5, 1000])), text(r.choice(["", "", self.name()])), text(""))),
+            ("bi_list", env(1, 1, num("I", r.choice([1, 2, 5, 1000])), text(r.choice(["", "", self.name()])), text(self.marker()))),
             ("bi_get", env(1, 1, key(self.name(), self.instance()), num("B", r.randrange(5)))),
             ("bucket_check_index", b""),
         ])
@@ -192,10 +198,8 @@ def test_random_calls_give_equal_answers(stock, subject, seed):  # noqa: F811
                 made.append((method, data))
                 expected, found = reference.call(method, data), ours.call(method, data)
                 assert found == expected, f"call {len(made)}: {method} {data!r}\nstock: {expected!r}\nours:  {found!r}\nbefore it: {made[-6:-1]!r}"
-            if made[-1][0] == "bi_list":
-                continue
-            every_row = env(1, 1, num("I", 1000), text(""), text(""))
-            expected, found = reference.call("bi_list", every_row), ours.call("bi_list", every_row)
+            # Not by `bi_list`: librados gives 8 KiB of a call's answer.
+            expected, found = reference.rows(), ours.rows()
             assert found == expected, f"rows after call {len(made)}: {made[-6:]!r}\nstock: {expected!r}\nours:  {found!r}"
     finally:
         reference.close()

@@ -133,9 +133,9 @@ pub struct ListOp {
     pub delimiter: Bytes,
 }
 
-/// Output of `bucket_list` (Ceph: `rgw_cls_list_ret`, `cls/rgw/cls_rgw_ops.h`, version 4 of 16.2.15;
-/// from version 3 on the class has filtered what is not visible). It comes with [`LIST_ADVANCED`] if
-/// there is more but no entry.
+/// Output of `bucket_list` (Ceph: `rgw_cls_list_ret`, `cls/rgw/cls_rgw_ops.h`, version 4 of
+/// 16.2.15; from version 3 on the class has filtered what is not visible). It comes with
+/// [`LIST_ADVANCED`] if there is more but no entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
 #[denc(version = 4, compat = 2, oldest = 2)]
 pub struct ListRet {
@@ -148,8 +148,8 @@ pub struct ListRet {
     pub marker: ObjKey,
 }
 
-/// The result of a `bucket_list` that looked at as many rows as one call may and found none to show:
-/// `-EFBIG`, with output. The caller goes on after [`ListRet::marker`] (Ceph:
+/// The result of a `bucket_list` that looked at as many rows as one call may and found none to
+/// show: `-EFBIG`, with output. The caller goes on after [`ListRet::marker`] (Ceph:
 /// `RGWBIAdvanceAndRetryError`, `cls/rgw/cls_rgw_const.h`, 16.2.15).
 pub const LIST_ADVANCED: i32 = -27;
 

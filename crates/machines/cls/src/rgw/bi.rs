@@ -110,7 +110,9 @@ async fn special(
         after = op.marker.clone();
     }
     let mut found = std::collections::BTreeMap::new();
-    if let Some(first) = rows::optional(object.map_get_val(&after).await)? {
+    let first = rows::optional(object.map_get_val(&after).await)?;
+    // The marker's row was in the answer before.
+    if let Some(first) = first.filter(|_| after != op.marker) {
         // Wraps around where nothing was left to list, as in Ceph; the caller drops what is too
         // much.
         max = max.wrapping_sub(1);
@@ -132,6 +134,27 @@ async fn special(
         count += 1;
     }
     Ok(Listed { count, more })
+}
+
+/// All rows of objects, or of versions, after a row; the answer says whether there are more.
+pub(super) async fn of_kind(
+    object: Object<'_>,
+    kind: BiType,
+    after: &Bytes,
+    max: u32,
+    entries: &mut Vec<BiEntry>,
+) -> Result<bool, Errno> {
+    let op = BiListOp { marker: after.clone(), ..BiListOp::default() };
+    if kind == BiType::INSTANCE {
+        let prefix = Bytes::from_static(keys::INSTANCES);
+        let found = special(object, &op, kind, &prefix, name_of_entry, max, false, entries).await?;
+        return Ok(found.more);
+    }
+    let before = low(object, &op, max, entries).await?;
+    if before.more || before.count >= max {
+        return Ok(true);
+    }
+    Ok(high(object, &op, max - before.count, entries).await?.more)
 }
 
 fn name_of_entry(data: Bytes) -> Result<Bytes, Errno> {
@@ -171,7 +194,7 @@ pub(super) async fn list(object: Object<'_>, op: BiListOp) -> Result<Bytes, Errn
         count += found.count;
         more = found.more;
     }
-    ret.is_truncated = count >= max || more;
+    ret.is_truncated = count > max || more;
     let surplus = count.saturating_sub(max) as usize;
     ret.entries.truncate(ret.entries.len() - surplus);
     Ok(encode(&ret))

@@ -27,8 +27,7 @@ pub(super) async fn prepare(object: Object<'_>, op: PrepareOp) -> Result<(), Err
     rows::write(object, &idx, &entry).await
 }
 
-/// Finishes a change. EINVAL if nothing with its tag was announced, ENOENT if an object is removed
-/// that the index does not have.
+/// Finishes a change, or gives it up. EINVAL if nothing with its tag was announced.
 pub(super) async fn complete(object: Object<'_>, mut op: CompleteOp) -> Result<(), Errno> {
     let mut header = rows::header(object).await.map_err(|_| Errno::EINVAL)?;
     let (idx, found) = rows::read_object(object, &op.key, false).await?;
@@ -48,23 +47,29 @@ pub(super) async fn complete(object: Object<'_>, mut op: CompleteOp) -> Result<(
     let given_up = !op.tag.is_empty() && op.op == ModifyOp::CANCEL;
     let outdated =
         op.ver.pool == entry.ver.pool && op.ver.epoch != 0 && op.ver.epoch <= entry.ver.epoch;
-    if given_up || outdated {
-        if op.tag.is_empty() {
-            return Ok(());
-        }
-        return rows::write(object, &idx, &entry).await;
-    }
-    if entry.exists {
-        header.unaccount(&entry.meta);
-    }
+    let what = if given_up || outdated { ModifyOp::CANCEL } else { op.op };
+    let mut log = op.log_op && !header.syncstopped;
     entry.ver = op.ver;
-    match op.op {
+    match what {
+        ModifyOp::CANCEL => {
+            log = false;
+            if op.tag.is_empty() {
+                // Nothing was announced.
+            } else if !entry.exists && entry.pending_map.is_empty() {
+                // The object was removed meanwhile, and the last change of it is given up.
+                object.map_remove_key(&idx).await?;
+            } else {
+                rows::write(object, &idx, &entry).await?;
+            }
+        }
         ModifyOp::DEL => {
+            if entry.exists {
+                header.unaccount(&entry.meta);
+            }
             entry.meta = op.meta;
             if !on_disk {
-                return Err(Errno::ENOENT);
-            }
-            if entry.pending_map.is_empty() {
+                log = false;
+            } else if entry.pending_map.is_empty() {
                 object.map_remove_key(&idx).await?;
             } else {
                 entry.exists = false;
@@ -72,6 +77,9 @@ pub(super) async fn complete(object: Object<'_>, mut op: CompleteOp) -> Result<(
             }
         }
         ModifyOp::ADD => {
+            if entry.exists {
+                header.unaccount(&entry.meta);
+            }
             header.account(&op.meta);
             entry.meta = op.meta;
             entry.key = op.key.clone();
@@ -81,42 +89,26 @@ pub(super) async fn complete(object: Object<'_>, mut op: CompleteOp) -> Result<(
         }
         _ => {}
     }
-    let log = op.log_op && !header.syncstopped;
     if log {
         let change = bilog::Change {
             key: &op.key,
-            op: op.op,
+            op: what,
             tag: &op.tag,
             timestamp: entry.meta.mtime,
             ver: entry.ver.clone(),
             flags: op.bilog_flags,
-            // The entries below have none, as in Ceph.
             zones: std::mem::take(&mut op.zones_trace),
             owner: None,
         };
         bilog::log(object, &mut header, change).await?;
     }
+    // Entries of parts: what fails here fails nothing else, and the log does not have it.
     for key in &op.remove_objs {
         let Ok((idx, Some(removed))) = rows::read_object(object, key, false).await else {
             continue;
         };
-        header.unaccount(&removed.meta);
-        if log {
-            // Keys of the log come from the version: each entry needs one of its own.
-            header.ver = header.ver.wrapping_add(1);
-            let change = bilog::Change {
-                key,
-                op: ModifyOp::DEL,
-                tag: &op.tag,
-                timestamp: removed.meta.mtime,
-                ver: removed.ver.clone(),
-                flags: op.bilog_flags,
-                zones: Default::default(),
-                owner: None,
-            };
-            if bilog::log(object, &mut header, change).await.is_err() {
-                continue;
-            }
+        if removed.exists {
+            header.unaccount(&removed.meta);
         }
         if object.map_remove_key(&idx).await.is_err() {
             tracing::error!(key = %idx.escape_ascii(), "a row of an index could not be removed");

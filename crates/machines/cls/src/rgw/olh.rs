@@ -291,6 +291,10 @@ pub(super) async fn link(object: Object<'_>, op: LinkOlhOp) -> Result<(), Errno>
         let instance_only = op.key.instance.is_empty() && op.delete_marker;
         convert(object, &op.key.name, promote, instance_only).await?;
         olh.entry.tag = op.olh_tag;
+        if op.key.instance.is_empty() {
+            // What was converted is this version, in its row in the order of listings as well.
+            version.entry.versioned_epoch = CONVERTED_EPOCH;
+        }
     }
     olh.log(OlhLogOp::LINK_OLH, &op.op_tag, &op.key, op.delete_marker, 0);
     if removing {

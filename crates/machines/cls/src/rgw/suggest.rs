@@ -37,7 +37,8 @@ pub(super) async fn suggest_changes(object: Object<'_>, Raw(input): Raw) -> Resu
             old = decode(stored, Errno::EINVAL)?;
             old.pending_map.retain(|info| now <= nanos(info.timestamp) + timeout);
         }
-        if !old.pending_map.is_empty() {
+        // The entry was changed since the gateway looked at it, or is about to be.
+        if new.index_ver < old.index_ver || !old.pending_map.is_empty() {
             continue;
         }
         if old.exists {

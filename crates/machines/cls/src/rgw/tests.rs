@@ -1,5 +1,6 @@
 //! What the methods do to an index, called as a gateway calls them.
 
+use super::keys;
 use crate::method::encode;
 use crate::testing::TestObject;
 use ::rgw::bi::*;
@@ -164,8 +165,23 @@ fn a_change_that_was_not_announced_is_refused() {
     put(&mut o, "o", 1, 1);
     let unknown = completion(ModifyOp::ADD, key("o", ""), "x", 2, 1);
     assert_eq!(complete(&mut o, &unknown), Err(Errno::EINVAL));
+    let logged = log(&mut o).len();
     let none = completion(ModifyOp::DEL, key("n", ""), "", 0, 1);
-    assert_eq!(complete(&mut o, &none), Err(Errno::ENOENT));
+    assert_eq!(complete(&mut o, &none), Ok(()), "there is nothing to remove");
+    assert_eq!(log(&mut o).len(), logged);
+}
+
+#[test]
+fn the_last_change_that_is_given_up_leaves_no_row() {
+    let mut o = index();
+    for tag in ["t1", "t2"] {
+        prepare(&mut o, ModifyOp::ADD, key("o", "i"), tag);
+    }
+    let row = |o: &mut TestObject| o.stored.omap.contains_key(&keys::instance(&key("o", "i")));
+    complete(&mut o, &completion(ModifyOp::CANCEL, key("o", "i"), "t1", 0, 1)).unwrap();
+    assert!(row(&mut o), "another change is under way");
+    complete(&mut o, &completion(ModifyOp::CANCEL, key("o", "i"), "t2", 0, 1)).unwrap();
+    assert!(!row(&mut o));
 }
 
 #[test]
@@ -183,7 +199,7 @@ fn parts_go_with_the_completed_upload() {
     let logged = log(&mut o);
     let mut ids: Vec<&Bytes> = logged.iter().map(|e| &e.id).collect();
     ids.dedup();
-    assert_eq!((logged.len(), ids.len()), (5, 5), "each change has an entry of its own");
+    assert_eq!((logged.len(), ids.len()), (3, 3), "the log does not have removals of parts");
 }
 
 #[test]
@@ -277,6 +293,10 @@ fn suggestions_wait_for_changes_under_way() {
     o.call("rgw", "dir_suggest_changes", suggestion(suggest::UPDATE, &update)).unwrap();
     assert_eq!(totals(&mut o).0, 1);
     assert_eq!(totals(&mut o).1, 300);
+    o.call("rgw", "dir_suggest_changes", remove).unwrap();
+    assert_eq!(totals(&mut o).0, 1, "the entry was changed since it was looked at");
+    let seen = list(&mut o, all()).dir.entries[&Bytes::from("o")].clone();
+    let remove = suggestion(suggest::REMOVE | suggest::LOG_OP, &seen);
     o.call("rgw", "dir_suggest_changes", remove).unwrap();
     assert_eq!(totals(&mut o), (0, 0, 0));
     assert!(names(&list(&mut o, all())).is_empty());
