@@ -248,15 +248,22 @@ def mix(name, gateways, o):
 
 
 def mix_record(mixes):
-    """Columns, rows and goals of mixes: the rates of phases, aged over fresh, and the slowest seconds."""
-    columns = ["mix", "gateway", "fill/s", "fresh/s", "aged/s", "aged of fresh", "slowest tenth of the aged seconds, of their mean"]
+    """Columns, rows and goals of mixes: requests a second in the phases, of Ceph's gateway on a stock cluster if it is there; aged over
+    fresh; and the slowest seconds."""
+    stock = "rgw on ceph"
+    of_stock = f", of {stock}" if all((phase, stock) in said for said in mixes.values() for phase in ("fill", "fresh", "aged")) else "/s"
+    phases = ("fill", "fresh", "aged")
+    columns = ["mix", "gateway", *(phase + of_stock for phase in phases), "aged of fresh", "slowest tenth of the aged seconds, of their mean"]
     rows, of_mix = [], {}
     for name, said in mixes.items():
         rate_of = lambda phase, gateway: said[(phase, gateway)]["count"] / said[(phase, gateway)]["seconds"]
         for gateway in dict.fromkeys(gateway for _, gateway in said):
             pair = [rate_of("aged", gateway), rate_of("fresh", gateway)]
             steady = s3_report.steadiness(said[("aged", gateway)]["ended_each_second"])
-            rows.append([name, gateway, rate_of("fill", gateway), *pair[::-1], pair, steady if steady is not None else "-"])
+            rates = [rate_of(phase, gateway) for phase in phases]
+            if of_stock != "/s":
+                rates = [[rate, rate_of(phase, stock)] for rate, phase in zip(rates, phases)]
+            rows.append([name, gateway, *rates, pair, steady if steady is not None else "-"])
             if gateway == "siphon on siphon":
                 of_mix[name] = pair
     goals = [{"goal": "S3: requests/s of the aged mix, of the fresh one", "at_least": 0.9, "measured": of_mix}] if of_mix else []

@@ -30,7 +30,7 @@ struct Page {
     sections: &'static [(&'static str, &'static str)],
 }
 
-const PAGES: [Page; 2] = [
+const PAGES: [Page; 3] = [
     Page {
         path: "docs/benchmarks.md",
         head: "\
@@ -41,8 +41,9 @@ figure by itself, and on a shared machine a difference under a quarter in one pa
 latencies and processor time less is better. This page is written by `cargo xtask docs` from
 [bench/records](../bench/records), which also name date and machine; the commit is the one that
 brought the figures into the tree. A stock Ceph is 16.2.15 from Debian's packages, with as many
-daemons on the same disk. Erasure coding, S3 and file systems have a
-[page of their own](benchmarks-services.md), and so has the [load study](load-study.md).
+daemons on the same disk. There are pages of their own for
+[erasure coding](benchmarks-erasure.md), for [S3 and file systems](benchmarks-services.md) and for
+the [load study](load-study.md).
 ",
         sections: &[
             ("rados", "RADOS"),
@@ -54,20 +55,28 @@ daemons on the same disk. Erasure coding, S3 and file systems have a
         ],
     },
     Page {
-        path: "docs/benchmarks-services.md",
+        path: "docs/benchmarks-erasure.md",
         head: "\
-# Results: erasure coding, S3 and file systems
+# Results: erasure coding
 
 Ratios of two measurements of the same run, on the same machine, as on the
 [page for RADOS and RBD](benchmarks.md), which says how to read them. Of latencies, processor time
 and bytes less is better. This page is written by `cargo xtask docs` from
 [bench/records](../bench/records).
 ",
-        sections: &[
-            ("erasure-coding", "Erasure coding"),
-            ("s3", "S3"),
-            ("file-systems", "File systems"),
-        ],
+        sections: &[("erasure-coding", "Erasure coding")],
+    },
+    Page {
+        path: "docs/benchmarks-services.md",
+        head: "\
+# Results: S3 and file systems
+
+Ratios of two measurements of the same run, on the same machine, as on the
+[page for RADOS and RBD](benchmarks.md), which says how to read them. Of latencies, processor time
+and bytes less is better. This page is written by `cargo xtask docs` from
+[bench/records](../bench/records).
+",
+        sections: &[("s3", "S3"), ("file-systems", "File systems")],
     },
 ];
 
