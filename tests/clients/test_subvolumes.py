@@ -391,6 +391,23 @@ def test_another_server_takes_over_under_a_manager(servers, ours):
     assert servers.active() == "b"
 
 
+def test_a_manager_whose_client_was_evicted_starts_anew(cl, servers):
+    subvolume = lambda *args, **kw: cl.run("ceph", "fs", "subvolume", *args, **kw)
+    subvolume("create", "cephfs", "of-the-first")
+    before = cl.ceph_json("mgr", "dump")["active_gid"]
+    [evicted] = [s for s in servers.sessions() if s["id"] == before]
+    cl.run("ceph", "tell", f"mds.{servers.active()}", "session", "evict", f"id={evicted['id']}")
+
+    def serves():
+        now = cl.ceph_json("mgr", "dump")
+        return now["available"] and now["active_gid"] != before
+
+    eventually(serves, 60, "a manager under another address")
+    subvolume("create", "cephfs", "of-the-next")
+    listed = {s["name"] for s in json.loads(subvolume("ls", "cephfs").stdout)}
+    assert {"of-the-first", "of-the-next"} <= listed
+
+
 def test_what_is_not_there_says_so(cl, ours):
     for prefix, args in [
         ("fs subvolume snapshot create", {"sub_name": "s", "snap_name": "x"}),

@@ -68,7 +68,7 @@ enum Role {
     Waits,
     /// It is the active one, under this global id.
     Serves(u64),
-    /// It was the active one.
+    /// It was the active one, or the cluster has shut it out.
     Replaced,
 }
 
@@ -129,6 +129,7 @@ impl MonEvents for FromMon {
         let Some(m) = self.0.upgrade() else { return };
         m.objecter.handle_mon_message(&message);
         m.follow_map();
+        m.follow_blocklist();
         if m.frame.configure(&message) {
             m.apply_balancer_settings();
             m.tell_period();
@@ -255,13 +256,16 @@ impl Service for Manager {
         parts(was_told.await.unwrap_or_else(|_| stopped()))
     }
 
-    /// Waits until another manager has taken this one's place. It has to be started anew to wait
-    /// for it.
+    /// Waits until another manager has taken this one's place, or OSDs refuse this one. It has to
+    /// be started anew, under another address.
     async fn ended(&self) -> String {
         while self.inner.role.get() != Role::Replaced {
             self.inner.replaced.notified().await;
         }
-        "another manager has its place".to_owned()
+        match self.inner.objecter.is_blocklisted() {
+            true => "its address is on the blocklist".to_owned(),
+            false => "another manager has its place".to_owned(),
+        }
     }
 
     async fn shutdown(&self) {

@@ -57,8 +57,16 @@ impl Inner {
         }
     }
 
-    /// Another manager serves, or is to. What this one has under way the OSDs refuse; it can only
-    /// begin anew.
+    /// A metadata server that evicts the manager's client shuts the manager out with it: OSDs
+    /// refuse everything that it does for images, subvolumes and promises.
+    pub(super) fn follow_blocklist(&self) {
+        if self.objecter.is_blocklisted() && self.role.get() != Role::Replaced {
+            self.lay_down();
+        }
+    }
+
+    /// Another manager serves, or is to, or OSDs refuse this one. What it has under way the OSDs
+    /// refuse; it can only begin anew.
     fn lay_down(&self) {
         tracing::warn!("this manager is not the active one any more");
         self.role.set(Role::Replaced);
