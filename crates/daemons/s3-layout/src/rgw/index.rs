@@ -128,14 +128,20 @@ async fn ask_shard(io: &Io, object: Bytes, mut op: ListOp) -> Result<Option<List
         if !advanced {
             return Ok(Some(page));
         }
-        if page.marker == op.start_obj || page.marker == ObjKey::default() {
+        let mut next = page.marker;
+        if !op.list_versions && next.instance.is_empty() {
+            // It may be the mark of an object with versions. A list without versions that begins at
+            // a name leaves all versions of it out: this one begins between the mark and those.
+            next.name = [&next.name[..], b"\0"].concat().into();
+        }
+        if next == op.start_obj || next.name[..] == *b"\0" {
             return Err(Error::Internal(format!(
                 "{} cannot be listed behind {}",
                 text(&object),
                 text(&op.start_obj.name)
             )));
         }
-        op.start_obj = page.marker;
+        op.start_obj = next;
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Output, Errno
     }
     // The object whose row `after` is.
     let mut marker = ObjKey::default();
+    // It is the mark of an object with versions, whose rows come next.
+    let mut marked = false;
     let mut last_prefix = Bytes::new();
     let mut last_key = Bytes::new();
     let (mut done, mut more) = (false, true);
@@ -81,6 +83,7 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Output, Errno
             let entry: DirEntry = decode(value.clone(), Errno::EINVAL)?;
             after = key.clone();
             marker = entry.key.clone();
+            marked = entry.has(flag::VER_MARKER);
             let Some(name) = keys::parse_list(key).map(|k| k.name) else {
                 tracing::error!(key = %key.escape_ascii(), "an index has a key that cannot be read");
                 continue;
@@ -102,6 +105,7 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Output, Errno
                 last_prefix = prefix.clone();
                 after = after_delimiter(&prefix);
                 marker = ObjKey::plain(after.clone());
+                marked = false;
                 from = Bound::Included(after.clone());
                 if entries.len() < wanted {
                     let common = DirEntry {
@@ -120,10 +124,15 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Output, Errno
         }
     }
     ret.is_truncated = more && !done;
+    let advanced = ret.is_truncated && ret.dir.entries.is_empty();
+    if advanced && marked {
+        // A list that begins at a name leaves all versions of it out, and none of these was looked
+        // at. Stock answers the name itself, and the object is missing from its lists.
+        marker.name = [&marker.name[..], b"\0"].concat().into();
+    }
     if ret.is_truncated {
         ret.marker = marker;
     }
-    let advanced = ret.is_truncated && ret.dir.entries.is_empty();
     let value = if advanced { LIST_ADVANCED } else { 0 };
     Ok(Output { value, data: encode(&ret) })
 }

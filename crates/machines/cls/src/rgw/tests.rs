@@ -253,6 +253,39 @@ fn a_listing_that_found_nothing_to_show_says_how_far_it_came() {
     assert_eq!((names(&found), calls), (vec!["p".to_owned()], 3));
 }
 
+/// The mark of an object with versions is a row that no list shows: a call may end there.
+#[test]
+fn a_listing_that_ends_at_a_mark_goes_on_with_its_versions() {
+    // As many hidden rows before it as one call looks at, less one.
+    for hidden in 5..12 {
+        let mut o = index();
+        for n in 0..hidden {
+            let name: &'static str =
+                ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8", "a9", "b0", "b1"][n];
+            prepare(&mut o, ModifyOp::ADD, key(name, ""), "t");
+            let mut row: DirEntry =
+                denc::Reader::new(o.stored.omap[name.as_bytes()].clone()).get().unwrap();
+            row.flags = flag::VER;
+            o.stored.omap.insert(name.into(), encode(&row));
+        }
+        put_version(&mut o, "i1");
+        let mut op = ListOp { num_entries: 1, ..ListOp::default() };
+        let found = loop {
+            let output = o.call("rgw", "bucket_list", encode(&op)).unwrap();
+            let ret: ListRet = denc::Reader::new(output.data).get().unwrap();
+            if output.value == 0 {
+                break ret;
+            }
+            op.start_obj = ret.marker;
+        };
+        assert_eq!(
+            found.dir.entries.values().map(|e| &e.key.name[..]).collect::<Vec<_>>(),
+            [b"o"],
+            "{hidden}"
+        );
+    }
+}
+
 #[test]
 fn totals_can_be_counted_set_and_rebuilt() {
     let mut o = index();
