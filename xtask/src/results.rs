@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(page.matches("\n* x: ").count(), 1);
         assert!(!page.contains("* RBD: no record."));
         // A record stands on the page that has its section.
-        let other = text(&PAGES[1], &[parse("x", RECORD).unwrap()]);
+        let other = text(&PAGES[2], &[parse("x", RECORD).unwrap()]);
         assert!(!other.contains("x.json") && other.contains("* S3: no record."), "{other}");
     }
 
