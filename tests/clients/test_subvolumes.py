@@ -8,6 +8,7 @@ import select
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -389,6 +390,23 @@ def test_another_server_takes_over_under_a_manager(servers, ours):
     assert ours("fs subvolume metadata set", **args, key_name="k", value="v")[0] == 0
     assert ours("fs subvolume metadata get", **args, key_name="k")[:2] == [0, "v"]
     assert servers.active() == "b"
+
+
+@pytest.mark.skipif(not os.environ.get("SIPHON_TEST_LONG"), reason="takes two minutes; SIPHON_TEST_LONG=1 runs it")
+def test_a_manager_leaves_no_session_behind(cl, servers):
+    """It closes what no command has used for 60 s, which it looks at every 20 s. A session without a client is waited for by
+    the next server for 45 s and evicted, and the manager with it."""
+    cl.run("ceph", "fs", "subvolume", "create", "cephfs", "before-the-end")
+    manager = cl.ceph_json("mgr", "dump")["active_gid"]
+    assert manager in [s["id"] for s in servers.sessions()]
+    for name in list(servers.daemons):
+        servers.kill(name)
+    cl.command(prefix="mds fail", role_or_gid="0")
+    time.sleep(85)
+    servers.start("next")
+    eventually(lambda: servers.active() == "next", 30, "a metadata server that waits for no client")
+    assert cl.ceph_json("mgr", "dump")["active_gid"] == manager
+    cl.run("ceph", "fs", "subvolume", "create", "cephfs", "after-the-end")
 
 
 def test_a_manager_whose_client_was_evicted_starts_anew(cl, servers):

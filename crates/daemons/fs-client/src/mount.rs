@@ -209,26 +209,32 @@ impl Mount {
         self.0.follow_map(map);
     }
 
-    /// Ends the sessions, and waits a little for the servers to say so. Later calls fail.
-    pub async fn close(&self) {
-        let turn = tokio::time::timeout(CLOSE_PATIENCE, self.0.turn.lock()).await;
-        self.0.state.borrow_mut().closed = true;
-        self.0.changed.notify_waiters();
-        if turn.is_ok() {
-            self.0.ask_to_close();
-            let ended = async {
-                loop {
-                    let changed = self.0.changed.notified();
-                    let none = |s: &Session| s.phase != Phase::Open;
-                    if self.0.state.borrow().sessions.values().all(none) {
-                        return;
-                    }
-                    changed.await;
+    /// Ends the sessions, and waits a little for the servers to say so. If they do not all say it,
+    /// the answer is false and the file system stays in use: a session that is left behind is
+    /// waited for when a rank is taken over, and evicted, and the owner's address with it.
+    pub async fn close(&self) -> bool {
+        let Ok(_turn) = tokio::time::timeout(CLOSE_PATIENCE, self.0.turn.lock()).await else {
+            return false;
+        };
+        // A rank without a server gives no answer.
+        if self.0.state.borrow().sessions.values().any(|s| s.phase != Phase::Open) {
+            return false;
+        }
+        self.0.ask_to_close();
+        let ended = async {
+            loop {
+                let changed = self.0.changed.notified();
+                if self.0.state.borrow().sessions.is_empty() {
+                    return;
                 }
-            };
-            let _ = tokio::time::timeout(CLOSE_PATIENCE, ended).await;
+                changed.await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_PATIENCE, ended).await.is_err() {
+            return false;
         }
         self.abort();
+        true
     }
 
     /// Ends it without telling the servers.

@@ -304,9 +304,11 @@ impl Volumes {
         let idle: Vec<i32> =
             self.used.borrow().iter().filter(|(_, u)| idle(u)).map(|(id, _)| *id).collect();
         for id in idle {
-            let used = self.used.borrow_mut().remove(&id);
-            if let Some(used) = used {
-                used.mount.close().await;
+            let mount = self.used.borrow().get(&id).map(|u| u.mount.clone());
+            if let Some(mount) = mount
+                && mount.close().await
+            {
+                self.used.borrow_mut().remove(&id);
             }
         }
     }
@@ -331,14 +333,14 @@ impl Volumes {
             Ok(())
         };
         let outcome = outcome.await;
-        if !before && !found && outcome.is_ok() {
+        if !before
+            && !found
+            && outcome.is_ok()
+            && let Some(long_ago) = Instant::now().checked_sub(IDLE)
+            && let Some(used) = self.used.borrow_mut().get_mut(&fscid)
+        {
             // Only the look was worth a session.
-            if let Ok(_turn) = self.turn.try_lock()
-                && let Some(used) = self.used.borrow_mut().remove(&fscid)
-            {
-                let close = used.mount;
-                tokio::task::spawn_local(async move { close.close().await });
-            }
+            used.since = long_ago;
         }
         outcome
     }
