@@ -593,7 +593,7 @@ def test_ranks_come_and_go_under_load(cl, servers, clients):
     waits = lambda n: eventually(lambda: settled(n), timeout=2 * PATIENCE, what=lambda: f"{n} ranks: {servers.states()}")
     load = Comers(cl, top)
     load.start()
-    # The number of ranks, and whose server ends when it has been said.
+    # The number of ranks, and the rank that loses its server when it has been said.
     steps = [(2, None), (1, None), (2, 0), (1, 1), (3, None), (1, 2), (3, 1), (1, 0), (2, "fail"), (1, "down"), (3, None)]
     try:
         for n, (ranks, fault) in enumerate(steps):

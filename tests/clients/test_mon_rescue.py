@@ -197,7 +197,7 @@ def test_lost_ones_come_back():
         assert c.ceph("config-key", "get", "new").strip() == "yes"
         assert read(p.conf, "x") == b"x"
 
-        # One that began when there was nobody to ask asks again.
+        # A monitor that began before another one answered asks again.
         p["mon.a"].stop()
         p["mon.b"].spawn()
         sock = p["mon.b"].directory / "run" / "ceph-mon.b.asok"

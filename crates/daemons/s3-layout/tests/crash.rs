@@ -336,6 +336,15 @@ async fn enabled(at: &mut At) {
     at.versions(Versioning::Enabled).await;
 }
 
+/// A gateway and a new bucket with versions.
+async fn versioned(link: &Rc<Link>) -> At {
+    let rgw = gateway(link).await;
+    let bucket = make_bucket(&rgw).await;
+    let mut at = At { rgw, bucket };
+    enabled(&mut at).await;
+    at
+}
+
 #[test]
 fn puts() {
     cut("a put", nothing, async |at| at.put("k", bytes(100, 1)).await.map(|_| ()));
@@ -649,10 +658,7 @@ fn a_change_that_changes_nothing_leaves_nothing() {
     let disk = Disk::new();
     let link = Link::new(&disk, None, None);
     run(async {
-        let rgw = gateway(&link).await;
-        let bucket = make_bucket(&rgw).await;
-        let mut at = At { rgw, bucket };
-        enabled(&mut at).await;
+        let at = versioned(&link).await;
         at.delete("k", None).await.unwrap();
         at.delete("k", None).await.unwrap();
         at.delete_version(0).await.unwrap();
@@ -671,10 +677,7 @@ fn a_list_passes_over_any_number_of_versions_that_are_not_shown() {
     let disk = Disk::new();
     let link = Link::new(&disk, None, None);
     run(async {
-        let rgw = gateway(&link).await;
-        let bucket = make_bucket(&rgw).await;
-        let mut at = At { rgw, bucket };
-        enabled(&mut at).await;
+        let at = versioned(&link).await;
         for n in 0..60 {
             at.put("k", bytes(10, n)).await.unwrap();
         }

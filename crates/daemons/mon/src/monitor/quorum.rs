@@ -211,8 +211,8 @@ impl Inner {
         }
     }
 
-    /// A monitor that was removed while it was away hears nothing from the others, and one whose
-    /// group was given up may hear nothing of the one that went on: it has to ask.
+    /// A monitor that was removed while it was away hears nothing from the others, and one of a
+    /// group that was given up may hear nothing of the one that went on: it has to ask.
     async fn ask_whether_lost(self: Rc<Self>) {
         let joins = self.replica.joins().await.unwrap_or(true);
         let probe = Ask::Probe { fsid: self.fsid().to_string(), id: self.replica.id() };

@@ -486,7 +486,7 @@ impl Inner {
     pub(super) async fn list_index(&self, bucket: &Handle, query: &Query) -> Result<Page> {
         let mut page = Page::default();
         let mut after = query.after.clone();
-        // Entries that are not shown count for the class, too: a shard may give none of many.
+        // OSDs before 16.2.15 do not say how far they came: a shard may give none of many rows.
         let mut spare = 1;
         loop {
             let want = query.max - page.entries.len();

@@ -66,7 +66,9 @@ pub struct Client {
 impl Client {
     /// Ends the session.
     pub async fn close(self) {
+        // The client goes, whether or not all servers have said that its sessions ended.
         self.mount.close().await;
+        self.mount.abort();
         self.rados.shutdown();
     }
 }

@@ -55,9 +55,9 @@ pub(super) async fn list(object: Object<'_>, op: ListOp) -> Result<Output, Errno
     if has_delimiter && after > op.filter_prefix && after.ends_with(&op.delimiter) {
         after = after_delimiter(&after);
     }
-    // The object whose row `after` is.
+    // The object that has the row `after`.
     let mut marker = ObjKey::default();
-    // It is the mark of an object with versions, whose rows come next.
+    // The row is the mark of an object with versions, and their rows come next.
     let mut marked = false;
     let mut last_prefix = Bytes::new();
     let mut last_key = Bytes::new();
