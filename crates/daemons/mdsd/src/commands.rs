@@ -46,6 +46,7 @@ pub static COMMANDS: &[Command<Why>] = &[
     yes("damage ls", "r", "List what could not be read, or does not fit."),
     yes("damage rm name=damage_id,type=CephInt", "rw", "Forget an entry of damage ls."),
     yes("dump_blocked_ops", "r", "Show requests that wait for more than 30 seconds."),
+    yes("dump_mempools", "r", "Show the bytes that mds_cache_memory_limit bounds."),
     yes("dump_ops_in_flight", "r", "Show requests that have no answer."),
     yes("dump_qos", "r", "Show what subvolumes are promised, ask for and get."),
     yes("flush journal", "rw", "Bring all changes to their place at rest."),
@@ -223,8 +224,8 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             json!({"success": format!("{name} is set")})
         }
         "log flush" => return Ok(Reply::empty()),
-        "perf dump" => perf_dump("mds", &counters(server)),
-        "perf schema" => perf_schema("mds", &counters(server)),
+        "perf dump" => metrics(server).values,
+        "perf schema" => metrics(server).schema,
         "session ls" | "client ls" => sessions(&*rank()?, args)?,
         "session evict" | "client evict" | "session kill" => {
             let rank = rank()?;
@@ -240,11 +241,10 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
         "ops" | "dump_ops_in_flight" => ops(&*rank()?, Duration::ZERO),
         "dump_blocked_ops" => ops(&*rank()?, BLOCKED_AFTER),
         "cache status" => {
-            let (entries, inodes) =
-                rank()?.look(|c| (c.cached_entries(), c.cached_inodes())).unwrap_or((0, 0));
-            let bytes = entries as u64 * crate::rank::ENTRY_BYTES;
-            json!({"pool": {"items": entries + inodes, "bytes": bytes}})
+            let memory = rank()?.look(mds::Mds::memory).unwrap_or_default();
+            json!({"pool": {"items": memory.items, "bytes": memory.bytes}})
         }
+        "dump_mempools" => mempools(server),
         "dump_qos" => {
             let rank = rank()?;
             let tenants = rank.look(mds::Mds::tenants).unwrap_or_default();
@@ -371,15 +371,46 @@ fn status(server: &Inner) -> Value {
 
 /// What is served as metrics.
 pub(crate) fn metrics(server: &Inner) -> daemon_frame::metrics::Counters {
-    let counters = counters(server);
-    daemon_frame::metrics::Counters {
-        values: perf_dump("mds", &counters),
-        schema: perf_schema("mds", &counters),
-    }
+    let (counters, memory) = (counters(server), memory_counters(&memory(server)));
+    let both = |f: fn(&str, &[Counter]) -> Value| {
+        let mut all = f("mds", &counters);
+        if let (Value::Object(all), Value::Object(more)) = (&mut all, f("mds_mem", &memory)) {
+            all.extend(more);
+        }
+        all
+    };
+    daemon_frame::metrics::Counters { values: both(perf_dump), schema: both(perf_schema) }
 }
 
-fn counters(server: &Inner) -> [Counter; 8] {
+fn memory(server: &Inner) -> mds::Memory {
+    server.rank().and_then(|r| r.look(mds::Mds::memory)).unwrap_or_default()
+}
+
+/// What is in memory, under the name of Ceph's pool of memory that is for the same.
+fn mempools(server: &Inner) -> Value {
+    let memory = memory(server);
+    let pool = json!({"items": memory.items, "bytes": memory.bytes});
+    json!({"mempool": {"by_pool": {"mds_co": pool}, "total": pool}})
+}
+
+fn memory_counters(m: &mds::Memory) -> [Counter; 9] {
+    [
+        ("ino", "Inodes in memory", m.inodes),
+        ("dn", "Entries of directories in memory", m.entries),
+        ("dir", "Directories of which something is in memory", m.dirs),
+        ("cap", "Capabilities of clients", m.caps),
+        ("bytes", "Bytes of all that mds_cache_memory_limit bounds", m.bytes),
+        ("bytes_in_use", "Bytes of inodes that clients keep in memory", m.bytes_in_use),
+        ("session_bytes", "Bytes of sessions", m.session_bytes),
+        ("request_bytes", "Bytes of requests that are not done", m.request_bytes),
+        ("claim_bytes", "Bytes of what clients said after a takeover", m.claim_bytes),
+    ]
+    .map(|(name, help, value)| Counter { name, help, grows: false, value })
+}
+
+fn counters(server: &Inner) -> [Counter; 10] {
     let rank = server.rank();
+    let memory = memory(server);
     let core = |f: fn(&mds::Mds) -> u64| rank.as_ref().and_then(|r| r.look(f)).unwrap_or(0);
     let own = |f: fn(&Rank) -> u64| rank.as_deref().map_or(0, f);
     [
@@ -388,6 +419,8 @@ fn counters(server: &Inner) -> [Counter; 8] {
         ("dentries", "Entries in the cache", core(|c| c.cached_entries() as u64)),
         ("dirty", "Entries that are not at rest", core(|c| c.dirty_entries() as u64)),
         ("log_batches", "Batches of the log that a successor reads", core(|c| c.log_batches())),
+        ("caps", "Capabilities of clients", memory.caps),
+        ("inodes_with_caps", "Inodes of which clients have something", memory.inodes_in_use),
         ("sessions", "Sessions of clients", own(|r| r.clients.borrow().len() as u64)),
         ("scrubbed", "Inodes that scrubs looked at", own(|r| r.scrubs.checked.get())),
         ("requests", "Requests without an answer", own(|r| r.in_flight().len() as u64)),

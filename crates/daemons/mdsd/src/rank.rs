@@ -31,8 +31,6 @@ use tokio::time::Instant;
 use types::fsmap::{MdsMap, Owners};
 use types::{Epoch, Errno, PoolId};
 
-/// Bytes that an entry of the cache takes, about.
-pub const ENTRY_BYTES: u64 = 2_000;
 /// How often clients hear of what is used of quotas.
 const QUOTA_EVERY: Duration = Duration::from_millis(250);
 /// Requests that begin before the thread reads from sockets again.
@@ -161,7 +159,9 @@ impl Rank {
         let (owners, absent) = crate::peers::owners(&map);
         let (rests, asleep, number) = crate::peers::rest(&map);
         Conf {
-            cache_entries_max: entries_max(&conf),
+            cache_bytes_max: usize::try_from(conf.u64("mds_cache_memory_limit"))
+                .unwrap_or(usize::MAX),
+            cache_reservation: conf.f64("mds_cache_reservation"),
             session_timeout: u64::from(map.session_timeout) * second,
             session_autoclose: u64::from(map.session_autoclose) * second,
             max_file_size: map.max_file_size,
@@ -187,7 +187,7 @@ impl Rank {
     pub fn take_settings(&self) {
         let now = self.conf();
         if let Some(core) = &mut *self.core.borrow_mut() {
-            core.set_cache_entries_max(now.cache_entries_max);
+            core.set_cache_bytes_max(now.cache_bytes_max, now.cache_reservation);
             core.set_spreading(now.distributed, now.random, now.random_max);
         }
         self.event(Event::Wake);
@@ -446,11 +446,6 @@ fn take_map(core: &mut Mds, map: &MdsMap) {
     core.set_ranks(crate::peers::ranks(map));
     let (rests, asleep, number) = crate::peers::rest(map);
     core.set_rest(rests, asleep, number);
-}
-
-/// Entries that the cache may have.
-fn entries_max(conf: &conf::Config) -> usize {
-    (conf.u64("mds_cache_memory_limit") / ENTRY_BYTES).max(1_000) as usize
 }
 
 /// Wakes the core when it wants to be.

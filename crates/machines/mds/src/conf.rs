@@ -8,8 +8,11 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 /// What an operator can set, and limits.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// Entries of directories that the cache may hold, about (`mds_cache_memory_limit` divided by
-    /// what one takes).
+    /// Bytes that the server may hold for clients (`mds_cache_memory_limit`).
+    pub cache_bytes_max: usize,
+    /// The part of them that is kept free (`mds_cache_reservation`).
+    pub cache_reservation: f64,
+    /// Entries of directories that the cache may hold, whatever they take.
     pub cache_entries_max: usize,
     /// Entries that are changed and not at rest: above this they are written.
     pub dirty_entries_max: usize,
@@ -80,7 +83,9 @@ pub struct Conf {
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            cache_entries_max: 1_000_000,
+            cache_bytes_max: 4 << 30,
+            cache_reservation: 0.05,
+            cache_entries_max: usize::MAX,
             dirty_entries_max: 20_000,
             log_batches_max: 4_096,
             appends_max: 1,
@@ -117,6 +122,13 @@ impl Default for Conf {
             history: false,
             bug: Bug::None,
         }
+    }
+}
+
+impl Conf {
+    /// Above so many bytes the cache shrinks.
+    pub(crate) fn bytes_wanted(&self) -> usize {
+        (self.cache_bytes_max as f64 * (1.0 - self.cache_reservation.clamp(0.0, 0.9))) as usize
     }
 }
 

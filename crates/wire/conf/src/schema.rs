@@ -212,7 +212,8 @@ mon_mds_blocklist_interval|float|dev|86400|3600..|r|mon|Seconds for which OSDs r
 mds_beacon_grace|float|advanced|15||r|mon,mds|Seconds without a beacon after which a metadata server is replaced.
 mds_beacon_interval|float|advanced|4||r|mon,mds|Seconds between two beacons of a metadata server.
 mds_join_fs|str|basic|||r|mds|The file system that a metadata server prefers.
-mds_cache_memory_limit|size|basic|4G|64M..|r|mds|Bytes of memory that the cache of a metadata server may take, about.
+mds_cache_memory_limit|size|basic|4G|64M..|r|mds|Bytes that a metadata server may hold for clients: inodes, names, capabilities, sessions and requests.
+mds_cache_reservation|float|advanced|0.05|0..0.9|r|mds|The part of mds_cache_memory_limit that a metadata server keeps free.
 mds_export_ephemeral_distributed|bool|advanced|true||r|mds|Whether ceph.dir.pin.distributed of a directory spreads those made in it over ranks.
 mds_export_ephemeral_random|bool|advanced|true||r|mds|Whether ceph.dir.pin.random of a directory has a part of those made below it go to any rank.
 mds_export_ephemeral_random_max|float|advanced|0.01|0..1|r|mds|The largest part that ceph.dir.pin.random may say.

@@ -2,6 +2,7 @@
 
 use super::Mds;
 use super::operation::{Answer, Exec, fail};
+use super::weight;
 use crate::caps::{self, Group};
 use crate::request::{LayoutHints, Request, SetAttr, XattrMode};
 use crate::types::{ClientId, Ino, Layout, Name, mode};
@@ -178,7 +179,7 @@ impl Mds {
         }
         let Some(node) = self.nodes.get_mut(&ino) else { return fail(Errno::EIO) };
         match value {
-            Some(value) => node.inode.xattrs.insert(name.clone(), value.clone()),
+            Some(value) => node.inode.xattrs.insert(weight::own(name), weight::own(value)),
             None => node.inode.xattrs.remove(name),
         };
         node.inode.xattr_version += 1;

@@ -6,6 +6,7 @@
 use super::Mds;
 use super::node::{Directory, Entry, Fetch, Link, Node};
 use super::operation::{Exec, Have, OpId, Stop, fail};
+use super::weight;
 use crate::action::{Action, SessionMessage};
 use crate::conf::Bug;
 use crate::event::Token;
@@ -22,12 +23,18 @@ const RECALL_EVERY: u64 = 1_000_000_000;
 /// A client with fewer inodes is not asked for any.
 const RECALL_MIN: usize = 100;
 
+/// So many entries are looked at after an event, at most, to drop them.
+const TRIES_MAX: usize = 2_048;
+
+/// So many are looked at if none of them all could be dropped.
+const FEW: usize = 64;
+
 /// More directories above each other are a ring.
 const DEPTH_MAX: usize = 4_096;
 
 impl Mds {
     pub(crate) fn dir_mut(&mut self, dir: DirFrag) -> &mut Directory {
-        self.dirs.entry(dir).or_default()
+        self.dirs.or_default(dir)
     }
 
     /// An inode that is in memory.
@@ -243,18 +250,33 @@ impl Mds {
 
     pub(crate) fn insert_entry(&mut self, dir: DirFrag, name: Name, link: Link) {
         let used_at = self.events;
+        let entry = Entry { link, used: true, used_at };
         let d = self.dir_mut(dir);
-        if d.entries.insert(name.clone(), Entry { link, used: true, used_at }).is_none() {
-            self.queue.push_back((dir, name));
+        match d.entries.get_mut(&name) {
+            Some(old) => *old = entry,
+            None => {
+                let name = weight::own(&name);
+                d.entries.insert(name.clone(), entry);
+                self.queue.push_back((dir, name));
+            }
+        }
+        if let Link::Primary(ino) = link {
+            self.share_name(ino);
         }
     }
 
     /// Puts an inode into memory, with what clients claim of it.
-    pub(crate) fn insert_node(&mut self, inode: Inode, parent: Option<(Ino, Name)>, batch: Batch) {
+    pub(crate) fn insert_node(
+        &mut self,
+        mut inode: Inode,
+        parent: Option<(Ino, Name)>,
+        batch: Batch,
+    ) {
         let ino = inode.ino;
+        inode.detach();
         self.places.remove(&ino);
         if !self.is_mine(ino) {
-            self.nodes.insert(ino, Node::new(inode, parent, batch));
+            self.nodes.insert(ino, Box::new(Node::new(inode, parent, batch)));
             return;
         }
         let gone = inode.ranges.keys().any(|c| !self.sessions.contains_key(c));
@@ -266,7 +288,7 @@ impl Mds {
         if inode.space != crate::types::Space(0) {
             self.roots.insert(inode.space, ino);
         }
-        self.nodes.insert(ino, Node::new(inode, parent, batch));
+        self.nodes.insert(ino, Box::new(Node::new(inode, parent, batch)));
         self.attach_claims(ino);
         // What was cut off must be gone before it is looked how far the data goes.
         if truncating {
@@ -381,16 +403,33 @@ impl Mds {
         }
     }
 
-    /// Drops entries that were not used lately while there are too many.
+    /// Whether there is more in memory than should be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.len() > self.conf.cache_entries_max || self.bytes() > self.conf.bytes_wanted()
+    }
+
+    /// Whether none of the entries can be dropped: as far as was seen, all are in use.
+    fn is_stuck(&self) -> bool {
+        self.barren > 2 * self.queue.len()
+    }
+
+    /// Drops entries that were not used lately while there is too much in memory.
     pub(crate) fn shrink(&mut self) {
+        self.weigh();
         // What an operation has found since it began stays while it waits for more: else it would
         // never come to its end in a small cache.
         let reading = self.fetches.values().flat_map(|(_, ops)| ops);
         let kept_from = reading.filter_map(|op| self.ops.get(op)).map(|s| s.began).min();
         let excess = self.queue.len().saturating_sub(self.conf.cache_entries_max);
-        let mut tries = if excess == 0 { 0 } else { 2 * excess + 64 };
-        while tries > 0 && self.queue.len() > self.conf.cache_entries_max {
+        let mut tries = match excess {
+            // When none of two rounds could go, a few are looked at with each event.
+            0 if self.is_stuck() => FEW,
+            0 => TRIES_MAX,
+            _ => 2 * excess + FEW,
+        };
+        while tries > 0 && self.is_full() {
             tries -= 1;
+            self.barren += 1;
             let Some((dir, name)) = self.queue.pop_front() else { return };
             let droppable = self.droppable(dir, &name);
             let Some(d) = self.dirs.get_mut(&dir) else { continue };
@@ -402,6 +441,7 @@ impl Mds {
                 continue;
             }
             let link = entry.link;
+            self.barren = 0;
             d.entries.remove(&name);
             d.complete = false;
             d.dropped += 1;
@@ -410,6 +450,13 @@ impl Mds {
                 self.with_quota.remove(&ino);
                 self.dirs.remove(&DirFrag::whole(ino));
             }
+            self.weigh();
+        }
+        self.nodes.fit();
+        self.dirs.fit();
+        if excess == 0 && self.is_full() && !self.is_stuck() {
+            // The rest goes when others had their turn.
+            self.wake(self.now);
         }
         self.recall();
     }
@@ -418,7 +465,7 @@ impl Mds {
     /// that have the most, and at most once a while.
     fn recall(&mut self) {
         let due = self.recalled.is_none_or(|at| self.now >= at + RECALL_EVERY);
-        if self.queue.len() <= self.conf.cache_entries_max || !due {
+        if !self.is_full() || !due {
             return;
         }
         let most = self.sessions.values().map(|s| s.inodes.len()).max().unwrap_or(0);

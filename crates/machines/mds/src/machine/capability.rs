@@ -8,6 +8,7 @@ use super::node::{Cap, Need, Node};
 use super::operation::{Exec, Kind, OpId, Phase, Stop, fail};
 use super::state::Leaving;
 use super::stats::Change;
+use super::weight;
 use crate::action::{Action, CapsMessage, CapsOp};
 use crate::caps::{self, Group, Mode};
 use crate::conf::Bug;
@@ -387,7 +388,7 @@ impl Mds {
     /// Capabilities come back with a request.
     pub(crate) fn released(&mut self, client: ClientId, release: &Release) {
         // The inode may not have been read since a failover.
-        let claim = self.claims.get_mut(&release.ino).and_then(|c| c.get_mut(&client));
+        let claim = self.claims.get_mut(release.ino, client);
         if let Some(claim) = claim.filter(|c| c.cap_id == release.cap_id) {
             claim.issued &= release.caps;
             claim.wanted = release.wanted;
@@ -399,13 +400,8 @@ impl Mds {
 
     /// A client dropped an inode.
     pub(crate) fn cap_released(&mut self, client: ClientId, ino: Ino, id: u64, issue_seq: u32) {
-        if let Some(claims) = self.claims.get_mut(&ino) {
-            if claims.get(&client).is_some_and(|c| c.cap_id == id) {
-                claims.remove(&client);
-            }
-            if claims.is_empty() {
-                self.claims.remove(&ino);
-            }
+        if self.claims.get_mut(ino, client).is_some_and(|c| c.cap_id == id) {
+            self.claims.remove_one(ino, client);
         }
         let Some(cap) = self.nodes.get(&ino).and_then(|n| n.caps.get(&client)) else { return };
         // A record that it has not seen yet gave it the inode again.
@@ -417,14 +413,18 @@ impl Mds {
 
     /// Takes a client's capabilities of an inode away.
     pub(crate) fn drop_cap(&mut self, client: ClientId, ino: Ino) {
+        let node = self.nodes.get_mut(&ino);
+        let nlink = node.as_ref().map(|n| n.inode.nlink);
+        let cap = node.and_then(|n| n.caps.remove(&client));
         if let Some(session) = self.sessions.get_mut(&client) {
             session.inodes.remove(&ino);
+            session.held -= cap.as_ref().map_or(0, |c| c.charge);
         }
-        let Some(node) = self.nodes.get_mut(&ino) else { return };
-        if node.caps.remove(&client).is_none() {
+        if cap.is_none() {
             return;
         }
-        if node.inode.nlink == 0 {
+        self.barren = 0;
+        if nlink == Some(0) {
             self.purgeable.insert(ino);
         }
         self.judge.insert(ino);
@@ -444,7 +444,9 @@ impl Mds {
                 wanted: claim.wanted,
                 ..Cap::default()
             };
-            node.caps.insert(client, cap);
+            if let Some(old) = node.caps.insert(client, cap) {
+                session.held -= old.charge;
+            }
             for (rule, lock) in claim.locks {
                 node.locks.get_or_insert_default().put(rule, lock);
             }
@@ -453,10 +455,7 @@ impl Mds {
     }
 
     pub(crate) fn drop_claims(&mut self, client: ClientId) {
-        self.claims.retain(|_, claims| {
-            claims.remove(&client);
-            !claims.is_empty()
-        });
+        self.claims.remove_all_of(client);
     }
 
     /// Begins with what a client says of an inode.
@@ -568,7 +567,8 @@ impl Mds {
         {
             // Virtual ones are no client's to change in this way.
             let own = xattrs.iter().filter(|(name, _)| !name.starts_with(b"ceph."));
-            inode.xattrs = own.map(|(name, value)| (name.clone(), value.clone())).collect();
+            inode.xattrs =
+                own.map(|(name, value)| (weight::own(name), weight::own(value))).collect();
             inode.xattr_version += 1;
             changed = true;
         }

@@ -106,7 +106,7 @@ impl Mds {
                     // One of the last requests has left a lock, or a file without a name.
                     self.peers.leaving = Some(Leaving::Locks);
                     self.judge.extend(self.nodes.keys());
-                    for event in std::mem::take(&mut self.deferred) {
+                    for event in self.deferred.take() {
                         self.take(event);
                     }
                     return true;
@@ -195,7 +195,7 @@ impl Mds {
             }
             self.touch(ino);
         }
-        self.deferred.clear();
+        self.deferred.take();
         for client in self.sessions.keys().copied().collect::<Vec<_>>() {
             let record = self.sessions.get(&client).map(|s| s.record.clone()).unwrap_or_default();
             if !(record.completed.is_empty() && record.flushes.is_empty()) {

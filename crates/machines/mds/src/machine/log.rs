@@ -63,6 +63,8 @@ impl Mds {
         match d.dirty.get_mut(name) {
             Some(dirty) => dirty.again(batch, durable),
             None => {
+                // By the bytes that the directory has.
+                let name = d.entries.get_key_value(name).map_or(name, |(key, _)| key);
                 d.dirty.insert(name.clone(), Dirty::new(batch));
                 self.dirty_entries += 1;
             }
@@ -114,6 +116,7 @@ impl Mds {
             node.placed += 1;
             self.backtraces.note(ino, batch);
         }
+        self.share_name(ino);
     }
 
     /// Notes that all of an inode is gone.

@@ -11,6 +11,7 @@ mod hand_over;
 mod lock_table;
 mod locks;
 mod log;
+mod memory;
 mod names;
 mod node;
 mod operation;
@@ -30,11 +31,12 @@ mod stats;
 mod strays;
 mod txn;
 mod vxattrs;
+mod weight;
 mod write_back;
 
 use crate::action::{Action, Tables};
 use crate::conf::Conf;
-use crate::event::{Claim, Event, Token};
+use crate::event::{Event, Token};
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
 use entrance::Entrance;
@@ -45,9 +47,14 @@ use since::Since;
 use state::{COST_UNIT, Flushing, Log, Peers, Session, Tenant, Write};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::Errno;
+use weight::{Claims, Deferred, Queue, Weighed};
 
+pub use memory::Memory;
 pub use recovery::{Replay, ReplayError};
 pub use schedule::TenantUse;
+
+/// Tests count all that is in memory after so many events.
+const CHECK_EVERY: u64 = 64;
 
 /// A metadata server.
 #[derive(Debug)]
@@ -61,24 +68,26 @@ pub struct Mds {
     next_op: u64,
     next_cap: u64,
     // The cache.
-    nodes: FxHashMap<Ino, Node>,
-    dirs: FxHashMap<DirFrag, Directory>,
+    nodes: Weighed<FxHashMap<Ino, Box<Node>>>,
+    dirs: Weighed<FxHashMap<DirFrag, Box<Directory>>>,
     places: FxHashMap<Ino, (Ino, Name)>,
     /// Places at which an inode was not found.
     misplaced: FxHashMap<Ino, (Ino, Name)>,
     /// Directories with quotas, and perhaps some that had one.
     with_quota: BTreeSet<Ino>,
-    queue: VecDeque<(DirFrag, Name)>,
+    queue: Queue,
+    /// Entries that were looked at since one was dropped, or another thing could be.
+    barren: usize,
     fetches: BTreeMap<Token, (Fetch, Vec<OpId>)>,
     fetching: BTreeMap<Fetch, Token>,
     /// Errors of what was read, for the operations that waited for it.
     failed: BTreeMap<OpId, i32>,
     // Operations.
-    ops: BTreeMap<OpId, OpState>,
+    ops: Weighed<BTreeMap<OpId, OpState>>,
     by_tid: BTreeMap<(ClientId, u64), OpId>,
     /// Words of a client about an inode that have not come to their end, in their order.
     caps_ops: BTreeMap<(ClientId, Ino), VecDeque<OpId>>,
-    deferred: Vec<Event>,
+    deferred: Deferred,
     entrance: Entrance,
     promises: BTreeMap<Space, Promise>,
     tenants: BTreeMap<Space, Tenant>,
@@ -112,9 +121,9 @@ pub struct Mds {
     size_work: BTreeMap<Token, Ino>,
     purges: BTreeMap<Token, Ino>,
     // Sessions.
-    sessions: BTreeMap<ClientId, Session>,
+    sessions: Weighed<BTreeMap<ClientId, Session>>,
     with_output: BTreeSet<ClientId>,
-    claims: BTreeMap<Ino, BTreeMap<ClientId, Claim>>,
+    claims: Claims,
     evicting: BTreeMap<Token, ClientId>,
     /// When clients were last asked to drop inodes.
     recalled: Option<Steady>,
@@ -160,19 +169,20 @@ impl Mds {
             next_token: 1,
             next_op: 1,
             next_cap: 1,
-            nodes: FxHashMap::default(),
-            dirs: FxHashMap::default(),
+            nodes: Weighed::default(),
+            dirs: Weighed::default(),
             places: FxHashMap::default(),
             misplaced: FxHashMap::default(),
             with_quota: BTreeSet::new(),
-            queue: VecDeque::new(),
+            queue: Queue::default(),
+            barren: 0,
             fetches: BTreeMap::new(),
             fetching: BTreeMap::new(),
             failed: BTreeMap::new(),
-            ops: BTreeMap::new(),
+            ops: Weighed::default(),
             by_tid: BTreeMap::new(),
             caps_ops: BTreeMap::new(),
-            deferred: Vec::new(),
+            deferred: Deferred::default(),
             entrance,
             promises: BTreeMap::new(),
             tenants: BTreeMap::new(),
@@ -199,9 +209,9 @@ impl Mds {
             recovering: BTreeSet::new(),
             size_work: BTreeMap::new(),
             purges: BTreeMap::new(),
-            sessions: BTreeMap::new(),
+            sessions: Weighed::default(),
             with_output: BTreeSet::new(),
-            claims: BTreeMap::new(),
+            claims: Claims::default(),
             evicting: BTreeMap::new(),
             recalled: None,
             out: VecDeque::new(),
@@ -245,7 +255,7 @@ impl Mds {
         if let Some(step) = self.peers.leaving {
             out.push(format!("leaving: {step:?}"));
         }
-        for (id, state) in &self.ops {
+        for (id, state) in self.ops.iter() {
             let reads = self.fetches.values().filter(|(_, ops)| ops.contains(id));
             let reads: Vec<_> = reads.map(|(what, _)| what).collect();
             let on: Vec<_> = state
@@ -283,9 +293,11 @@ impl Mds {
         self.conf.data_pools = pools;
     }
 
-    /// Sets how many entries the cache may have. It shrinks with what happens next.
-    pub fn set_cache_entries_max(&mut self, entries: usize) {
-        self.conf.cache_entries_max = entries;
+    /// Sets how many bytes there may be in memory, and the part of them that is kept free. The
+    /// cache shrinks with what happens next.
+    pub fn set_cache_bytes_max(&mut self, bytes: usize, reservation: f64) {
+        self.conf.cache_bytes_max = bytes;
+        self.conf.cache_reservation = reservation;
     }
 
     /// Sets whether directories say that those below them are spread over owners: those made in
@@ -399,6 +411,8 @@ impl Mds {
         self.shrink();
         self.set_alarm();
         self.set_peer_alarm();
+        self.weigh();
+        debug_assert!(!self.events.is_multiple_of(CHECK_EVERY) || self.check_memory() == Ok(()));
     }
 
     fn token(&mut self) -> Token {
@@ -426,6 +440,7 @@ impl Mds {
             judged: false,
             began: self.events,
             since: self.now,
+            weight: Default::default(),
         };
         self.ops.insert(id, state);
         id

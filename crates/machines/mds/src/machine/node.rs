@@ -2,6 +2,7 @@
 
 use super::lock_table::Locks;
 use super::operation::OpId;
+use super::weight::Weight;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name, Steady};
 use std::collections::BTreeMap;
 
@@ -19,12 +20,21 @@ pub(crate) struct Node {
     pub locks: Option<Box<Locks>>,
     /// Counts its places.
     pub placed: u64,
+    pub weight: Weight,
 }
 
 impl Node {
     pub fn new(inode: Inode, parent: Option<(Ino, Name)>, changed: Batch) -> Self {
-        let caps = BTreeMap::new();
-        Node { inode, parent, changed, caps, needs: Vec::new(), locks: None, placed: 0 }
+        Node {
+            inode,
+            parent,
+            changed,
+            caps: BTreeMap::new(),
+            needs: Vec::new(),
+            locks: None,
+            placed: 0,
+            weight: Weight::default(),
+        }
     }
 }
 
@@ -93,6 +103,7 @@ pub(crate) struct Directory {
     pub changes: u64,
     /// It has more at rest than fits into a page: names are read one by one.
     pub large: bool,
+    pub weight: Weight,
 }
 
 impl Directory {
@@ -125,6 +136,8 @@ pub(crate) struct Cap {
     pub issue_seq: u32,
     /// Since when something that was asked back is missing.
     pub late_since: Option<Steady>,
+    /// Bytes that the client answers for.
+    pub charge: usize,
 }
 
 impl Cap {

@@ -1,6 +1,7 @@
 //! An operation of the machine: what it is to do, why it waits, and what it comes to.
 
 use super::asked::Txn;
+use super::weight::Weight;
 use crate::event::CapsUpdate;
 use crate::peer;
 use crate::request::{Extra, Request};
@@ -88,6 +89,7 @@ pub(crate) struct OpState {
     pub began: u64,
     /// When it came.
     pub since: Steady,
+    pub weight: Weight,
 }
 
 /// What the server does at present.

@@ -130,7 +130,7 @@ impl Mds {
         for ino in self.truncating.clone() {
             self.trim_data(ino);
         }
-        for event in std::mem::take(&mut self.deferred) {
+        for event in self.deferred.take() {
             self.take(event);
         }
     }

@@ -42,7 +42,7 @@ impl Mds {
     pub(crate) fn tell(&mut self, client: ClientId, batch: Batch, action: Action) {
         let batch = if self.conf.bug == Bug::EarlyReply { Batch(0) } else { batch };
         if let Some(session) = self.sessions.get_mut(&client) {
-            session.output.push_back((batch, action));
+            session.output.push(batch, action);
             self.with_output.insert(client);
         }
     }
@@ -52,10 +52,8 @@ impl Mds {
         let durable = self.log.durable;
         for client in std::mem::take(&mut self.with_output) {
             let Some(session) = self.sessions.get_mut(&client) else { continue };
-            while session.output.front().is_some_and(|(b, _)| *b <= durable) {
-                if let Some((_, action)) = session.output.pop_front() {
-                    self.out.push_back(action);
-                }
+            while let Some(action) = session.output.pop(durable) {
+                self.out.push_back(action);
             }
             if !session.output.is_empty() {
                 self.with_output.insert(client);
@@ -146,8 +144,7 @@ impl Mds {
         self.abandon(&gone);
         for ino in inodes {
             self.drop_cap(client, ino);
-            let writes = |n: &super::node::Node| n.inode.ranges.contains_key(&client);
-            if self.nodes.get(&ino).is_some_and(writes) {
+            if self.nodes.get(&ino).is_some_and(|n| n.inode.ranges.contains_key(&client)) {
                 self.recover_size(ino);
             }
         }
@@ -155,7 +152,7 @@ impl Mds {
         self.drop_locks(client);
         let output = self.sessions.remove(&client).map(|s| s.output).unwrap_or_default();
         self.log_session(client);
-        for (batch, action) in output {
+        for (batch, action) in output.into_all() {
             self.hold(batch, action);
         }
         self.hold(self.log.newest(), Action::Session(client, SessionMessage::Close));
@@ -165,7 +162,7 @@ impl Mds {
     pub(crate) fn check_sessions(&mut self) {
         let (now, conf) = (self.now, &self.conf);
         let (mut stale, mut lost) = (Vec::new(), Vec::new());
-        for (client, session) in &self.sessions {
+        for (client, session) in self.sessions.iter() {
             let silent = now.saturating_sub(session.heard);
             if session.inodes.is_empty() || silent < conf.session_timeout {
                 continue;
@@ -204,7 +201,7 @@ impl Mds {
         let Phase::Reconnect(_) = self.phase else { return };
         for claim in claims {
             let ino = claim.ino;
-            self.claims.entry(ino).or_default().insert(client, claim);
+            self.claims.insert(client, claim);
             if self.nodes.contains_key(&ino) {
                 self.attach_claims(ino);
             }
@@ -239,10 +236,14 @@ impl Mds {
             _ => return,
         }
         let mut ops = BTreeSet::new();
-        let (flushes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.deferred)
+        let (flushes, rest): (Vec<_>, Vec<_>) = self
+            .deferred
+            .take()
             .into_iter()
             .partition(|e| matches!(e, Event::Caps(_, u) if u.flush.is_some()));
-        self.deferred = rest;
+        for event in rest {
+            self.deferred.push(event);
+        }
         for event in flushes {
             if let Event::Caps(client, update) = event
                 && self.sessions.contains_key(&client)
@@ -272,7 +273,7 @@ impl Mds {
                 self.go_on_keeping(owner);
             }
         }
-        for event in std::mem::take(&mut self.deferred) {
+        for event in self.deferred.take() {
             self.take(event);
         }
     }

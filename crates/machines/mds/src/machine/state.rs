@@ -1,6 +1,7 @@
 //! Parts of the server's state: sessions, tenants, the log, writes, and other owners.
 
 use super::operation::OpId;
+use super::weight::{Output, Weight};
 use crate::action::Action;
 use crate::event::Token;
 use crate::peer::{Prepared, Root, TxnId};
@@ -24,8 +25,11 @@ pub(crate) struct Session {
     pub inodes: BTreeSet<Ino>,
     /// Requests of which the answers are on their way or have arrived.
     pub answered: BTreeSet<u64>,
-    /// What it is told, and the batch that must be durable before.
-    pub output: VecDeque<(Batch, Action)>,
+    /// What it is told.
+    pub output: Output,
+    /// Bytes of inodes that it keeps in memory, as far as no other client does.
+    pub held: usize,
+    pub weight: Weight,
 }
 
 impl Session {
@@ -38,7 +42,9 @@ impl Session {
             evicting: false,
             inodes: BTreeSet::new(),
             answered: BTreeSet::new(),
-            output: VecDeque::new(),
+            output: Output::default(),
+            held: 0,
+            weight: Weight::default(),
         }
     }
 

@@ -222,6 +222,7 @@ impl Mds {
             What::Dir(dir) => {
                 if let Some(d) = self.dirs.get_mut(&dir) {
                     d.writing.clear();
+                    self.barren = 0;
                 }
             }
             What::Backtrace(ino) => {
