@@ -175,6 +175,10 @@ def test_clients_that_are_slow_hold_a_job_back(cl):
         held = eventually(lambda: (lambda j: j if j["pace"] == 0 and not j["pgs_moving"] else None)(cl.job(job)), timeout=180, what="the job to give way")
         assert held["state"] == "running" and held["note"].startswith("clients' p99 is ") and held["limits"]["p99_us"] == 1, held
         assert "and its ceiling 0.0 ms" in cl.ceph("-s")
+        # The OSDs hold recovery back by the same ceiling.
+        latency = "osd_mclock_movement_latency"
+        assert cl.ceph("config", "show", "osd.0", latency).strip() == "0.000001"
+        eventually(lambda: cl.ceph_json("tell", "osd.0", "config", "get", latency)[latency] == "0.000001", what="an OSD to know the ceiling")
         left = cl.on(4)
     finally:
         load.kill()
@@ -184,6 +188,7 @@ def test_clients_that_are_slow_hold_a_job_back(cl):
     eventually(lambda: cl.job(job)["pace"] > 0, timeout=120, what="the job to come back")
     cl.ends(job)
     assert cl.on(4) == 0
+    eventually(lambda: float(cl.ceph_json("tell", "osd.0", "config", "get", latency)[latency]) == 0, what="the ceiling to go with the job")
     cl.move("undo", str(job))
     cl.ends(job, "undone")
     cl.clean()

@@ -39,7 +39,7 @@ pub fn whose(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> 
     who
 }
 
-/// The settings that hold for an entity: see [`whose`].
+/// The settings that hold for an entity: see [`whose`]. OSDs are told the ceiling of a movement job.
 pub fn for_entity(
     state: &ClusterState,
     kind: &str,
@@ -55,10 +55,17 @@ pub fn for_entity(
             Some((Section::parse(section).ok()?, name, value.as_str()))
         })
         .collect();
-    resolve(parsed.iter().map(|(s, n, v)| (s, *n, *v)), &who)
-        .into_iter()
-        .map(|(name, (value, _))| (name.to_owned(), value.to_owned()))
-        .collect()
+    let mut settings: BTreeMap<String, String> =
+        resolve(parsed.iter().map(|(s, n, v)| (s, *n, *v)), &who)
+            .into_iter()
+            .map(|(name, (value, _))| (name.to_owned(), value.to_owned()))
+            .collect();
+    if kind == "osd"
+        && let Some(ceiling) = crate::moves::ceiling(state)
+    {
+        settings.insert("osd_mclock_movement_latency".into(), format!("{}", ceiling as f64 / 1e6));
+    }
+    settings
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! chosen, the crate `placement` says.
 
 use crate::osd_state::OsdMapExt;
-use crate::state::{Change, Metadata, Pending};
+use crate::state::{Change, ClusterState, Metadata, Pending};
 use pgmap::Digest;
 use placement::movement::{Edits, Job, Look, State, Stop};
 use placement::pace::ClientLatency;
@@ -20,6 +20,7 @@ pub struct Known {
     /// Bytes of PGs, use of OSDs.
     pub stats: Stats,
     unclean: BTreeSet<PgId>,
+    degraded: bool,
     acting: BTreeMap<OsdId, u32>,
     told: Epoch,
     clients: ClientLatency,
@@ -48,6 +49,7 @@ impl Known {
         Known {
             stats: Stats { groups: groups.collect(), usage: usage.collect() },
             unclean: digest.unclean.iter().copied().chain(unreported).collect(),
+            degraded: digest.pg_sum.stats.sum.num_objects_degraded > 0,
             acting: digest.pgs_by_osd.clone(),
             told: told.min().unwrap_or(Epoch(0)),
             clients: ClientLatency {
@@ -64,8 +66,9 @@ impl Known {
         next: Epoch,
         now: Utime,
     ) -> Look<'a> {
-        let Known { stats, unclean, acting, told, clients } = self;
-        Look { map, stats, unclean, acting, told: *told, next, now, clients: *clients, serials }
+        let Known { stats, unclean, degraded, acting, told, clients } = self;
+        let (degraded, told, clients) = (*degraded, *told, *clients);
+        Look { map, stats, unclean, degraded, acting, told, next, now, clients, serials }
     }
 }
 
@@ -93,6 +96,11 @@ fn serial(id: &str) -> &str {
 /// The job that may still change the map.
 pub fn open(moves: &BTreeMap<u64, Arc<Job>>) -> Option<&Arc<Job>> {
     moves.values().find(|j| j.state.is_open())
+}
+
+/// The ceiling on clients' p99 that the open job has for OSDs, in microseconds.
+pub fn ceiling(state: &ClusterState) -> Option<u64> {
+    open(&state.moves)?.ceiling()
 }
 
 /// Keeps a job, with what it changes, in the batch.

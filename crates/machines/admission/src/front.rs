@@ -34,6 +34,9 @@ struct Lane {
     held: Option<u64>,
 }
 
+/// The percentile of a movement job's ceiling.
+const MOVEMENT_PERCENTILE: f64 = 99.0;
+
 /// Background work that waits in front of the scheduler. Times are in nanoseconds of the
 /// scheduler's clock.
 pub(crate) struct Front {
@@ -65,20 +68,30 @@ impl Front {
         self.beside.set_per_ms(per_ms);
     }
 
-    /// The profile that holds. `auto` goes on where it was if it held before.
+    /// The profile that holds, and what clients are to have while data is moved. What clients'
+    /// latency leaves goes on where it was if that was looked at before.
     pub(crate) fn set_profile(&mut self, profile: MclockProfile, c: &Config) {
-        if profile != MclockProfile::Auto {
+        let unbounded = profile == MclockProfile::Auto;
+        let objective = |option: &str, percentile: f64| {
+            let seconds = c.f64(option).clamp(1e-6, 1e6);
+            Objective { latency: (seconds * 1e9) as u64, percentile }
+        };
+        let by_profile = unbounded
+            .then(|| objective("osd_mclock_auto_latency", c.f64("osd_mclock_auto_percentile")));
+        let of_job = (c.f64("osd_mclock_movement_latency") > 0.0)
+            .then(|| objective("osd_mclock_movement_latency", MOVEMENT_PERCENTILE));
+        let tightest = [of_job, by_profile].into_iter().flatten().min_by_key(|o| o.latency);
+        let Some(objective) = tightest else {
             self.auto = None;
             self.beside.set_scale(Some(1000));
             return;
-        }
-        let seconds = c.f64("osd_mclock_auto_latency").clamp(1e-6, 1e6);
-        let objective = Objective {
-            latency: (seconds * 1e9) as u64,
-            percentile: c.f64("osd_mclock_auto_percentile"),
         };
-        let auto = self.auto.get_or_insert_with(|| Auto::new(objective));
+        let auto = self.auto.get_or_insert_with(|| match unbounded {
+            true => Auto::new(objective),
+            false => Auto::within(objective),
+        });
         auto.set_objective(objective);
+        auto.set_unbounded(unbounded);
         self.beside.set_scale(auto.scale());
     }
 

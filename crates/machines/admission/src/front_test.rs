@@ -285,6 +285,37 @@ fn auto_gives_what_the_objective_leaves() {
 }
 
 #[test]
+fn a_ceiling_of_a_movement_job_holds_with_every_profile() {
+    for profile in ["balanced", "high_recovery_ops", "auto"] {
+        let with = |seconds| {
+            let mut osd = Osd::new(&[
+                ("osd_mclock_profile", profile),
+                ("osd_mclock_movement_latency", seconds),
+            ]);
+            let begun = osd.run(10_000, 4);
+            (begun[1] + begun[2], osd.q.dump(&|_| None)["background"]["auto"].clone())
+        };
+        // Operations take half a millisecond here.
+        let (least, dump) = with("0.0003");
+        assert!(dump["part"].as_f64().is_some_and(|p| p < 0.02), "{profile} {dump}");
+        assert_eq!(
+            (&dump["latency_objective"], &dump["percentile"]),
+            (&0.0003.into(), &99.0.into())
+        );
+        let (wide, dump) = with("0.01");
+        assert!(wide > 5 * least, "{profile}: {wide} {least}");
+        match profile {
+            // The profile's own objective is wider.
+            "auto" => assert!(dump["part"].is_null(), "{dump}"),
+            _ => assert_eq!(dump["part"], 1.0, "{profile} gives no more than its parts"),
+        }
+        let (without, dump) = with("0");
+        assert_eq!(dump.is_null(), profile != "auto", "{dump}");
+        assert!(without * 10 > wide * 9, "{profile}: {without} {wide}");
+    }
+}
+
+#[test]
 fn everything_is_served_while_clients_ask_for_more_than_there_is() {
     for profile in ["high_client_ops", "balanced", "high_recovery_ops", "auto", "custom"] {
         let mut osd =

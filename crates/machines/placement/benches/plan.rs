@@ -87,6 +87,7 @@ fn steps(mut job: Job, mut map: OsdMap, stats: &stats::Stats) -> Vec<Duration> {
             map: &map,
             stats,
             unclean: &unclean,
+            degraded: false,
             acting: &acting,
             told: map.epoch,
             next: map.epoch.next(),

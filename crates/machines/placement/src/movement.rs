@@ -33,7 +33,7 @@ use types::{Fsid, OsdId, OsdMap, PgId, PoolId, Release, Utime};
 
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Denc)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct Job {
     /// Counts jobs.
     pub id: u64,
@@ -95,6 +95,9 @@ pub struct Job {
     /// The same device is taken back, by wish.
     #[denc(since = 2)]
     pub takes_same: bool,
+    /// Objects lack copies: recovery does not wait for the ceiling on clients' p99.
+    #[denc(since = 3)]
+    pub degraded: bool,
 }
 
 impl Job {
@@ -107,7 +110,8 @@ impl Job {
         stats: &Stats,
         now: Utime,
     ) -> Result<(Job, Edits), Stop> {
-        let mut job = Job { id, goal, limits, began: now, pace: pace::WHOLE, ..Job::default() };
+        let pace = pace::first(limits.p99);
+        let mut job = Job { id, goal, limits, began: now, pace, ..Job::default() };
         job.check(map)?;
         let edits = match job.goal.verb {
             Verb::Grow => {
@@ -376,6 +380,7 @@ impl Job {
     /// Notes what has arrived, and chooses what moves next. The map gets what is returned.
     pub fn step(&mut self, look: Look<'_>) -> Option<Edits> {
         let map = look.map;
+        self.degraded = look.degraded;
         let arrived = |pg: &PgId, m: &Moving| {
             m.epoch <= look.told && !look.unclean.contains(pg) && map.pool(pg.pool).is_some()
         };
@@ -481,6 +486,11 @@ impl Job {
         self.note.clear();
         self.arrivals.forget();
         self.todo = self.before.clone();
+    }
+
+    /// The ceiling that recovery on OSDs has to keep, in microseconds.
+    pub fn ceiling(&self) -> Option<u64> {
+        (self.state.is_open() && !self.degraded && self.limits.p99 > 0).then_some(self.limits.p99)
     }
 
     /// PGs that may move at a time.

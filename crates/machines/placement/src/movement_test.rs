@@ -24,6 +24,7 @@ struct World {
     stats: Stats,
     job: Job,
     unclean: BTreeSet<PgId>,
+    degraded: bool,
     /// Where the data is.
     data: BTreeMap<PgId, Vec<OsdId>>,
     now: Utime,
@@ -46,8 +47,9 @@ impl World {
         let (job, edits) = Job::begin(1, goal, limits, &map, &stats, now).map_err(|e| e.0)?;
         let data = placed(&map);
         let (unclean, serials) = (BTreeSet::new(), BTreeMap::new());
-        let clients = ClientLatency::default();
-        let mut w = World { map, stats, job, unclean, data, now, bytes: 0, clients, serials };
+        let (degraded, clients) = (false, ClientLatency::default());
+        let mut w =
+            World { map, stats, job, unclean, degraded, data, now, bytes: 0, clients, serials };
         w.take(edits);
         Ok(w)
     }
@@ -134,6 +136,7 @@ impl World {
             map: &self.map,
             stats: &self.stats,
             unclean: &self.unclean,
+            degraded: self.degraded,
             acting: &acting,
             told: self.map.epoch,
             next: self.map.epoch.next(),
@@ -417,6 +420,7 @@ fn hours_rates_and_other_troubles_hold_a_job_back() {
         map: &w.map,
         stats: &w.stats,
         unclean: &unclean,
+        degraded: false,
         acting: &acting,
         told: Epoch(w.map.epoch.0 - 1),
         next: w.map.epoch.next(),
@@ -465,8 +469,14 @@ fn clients_that_are_slow_hold_a_job_back_and_let_it_go_on() {
         measured += 1;
         w.clients = ClientLatency { number: measured, p99 };
     };
+    // It begins with one PG, and comes to its limits while there is room.
     measure(&mut w, Some(2_000));
     assert!(w.step());
+    assert_eq!(w.job.moving.len(), 1);
+    for _ in 0..5 {
+        measure(&mut w, Some(2_000));
+        w.step();
+    }
     assert_eq!(w.job.moving.len(), 8);
     // Clients take four times as long as they should, again and again.
     for _ in 0..4 {
@@ -496,6 +506,24 @@ fn clients_that_are_slow_hold_a_job_back_and_let_it_go_on() {
     assert_eq!(w.job.state, State::Done);
     let most = at_a_time.iter().max().unwrap();
     assert!(at_a_time[0] == 1 && (2..8).contains(most), "{at_a_time:?}");
+}
+
+#[test]
+fn recovery_of_objects_that_lack_copies_waits_for_no_ceiling() {
+    let (map, stats, _) = scene(0, 4, &mut Rng(5));
+    let goal = Goal { verb: Verb::Drain, osds: vec![(OsdId(1), 0)], ..Goal::default() };
+    let limits = Limits { p99: 10_000, ..Limits::default() };
+    let mut w = World::begin(map.clone(), stats.clone(), goal.clone(), limits).unwrap();
+    assert_eq!(w.job.ceiling(), Some(10_000));
+    for degraded in [true, false] {
+        w.degraded = degraded;
+        w.step();
+        assert_eq!(w.job.ceiling(), (!degraded).then_some(10_000));
+    }
+    w.run(&mut Rng(3), |_| false);
+    assert_eq!((w.job.state, w.job.ceiling()), (State::Done, None));
+    let without = World::begin(map, stats, goal, Limits::default()).unwrap();
+    assert_eq!(without.job.ceiling(), None);
 }
 
 #[test]

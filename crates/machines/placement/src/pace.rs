@@ -44,6 +44,12 @@ pub fn pace(before: u32, p99: Option<u64>, ceiling: u64) -> u32 {
     (next.min(1.0) * f64::from(WHOLE)) as u32
 }
 
+/// The pace of a job that begins: all of its limits, or with a ceiling the least that begins
+/// anything. What it costs clients is measured first.
+pub fn first(ceiling: u64) -> u32 {
+    if ceiling == 0 { WHOLE } else { (LEAST * f64::from(WHOLE)) as u32 }
+}
+
 /// How many PGs may move at a time at a pace: at least one above the least.
 pub fn allowed(pgs: u32, pace: u32) -> u32 {
     let part = u64::from(pgs) * u64::from(pace.min(WHOLE)) / u64::from(WHOLE);
@@ -192,6 +198,8 @@ mod tests {
             falls.push(p);
         }
         assert_eq!(falls, [250, 62, 15, 0], "nothing begins after four measurements");
+        assert_eq!((first(0), allowed(16, first(0))), (WHOLE, 16), "no ceiling");
+        assert_eq!(allowed(16, first(ceiling)), 1);
         let mut rises = 0;
         while p < WHOLE {
             let next = pace(p, Some(1_000), ceiling);

@@ -22,6 +22,7 @@ pub struct Objective {
 pub struct Auto {
     objective: Objective,
     part: f64,
+    most: f64,
     seen: Latencies,
     since: u64,
     measured: Option<u64>,
@@ -44,7 +45,25 @@ const FALLS: f64 = 0.5;
 impl Auto {
     /// Begins with the parts of the profile.
     pub fn new(objective: Objective) -> Self {
-        Auto { objective, part: 1.0, seen: Latencies::default(), since: 0, measured: None }
+        Auto {
+            objective,
+            part: 1.0,
+            most: MOST,
+            seen: Latencies::default(),
+            since: 0,
+            measured: None,
+        }
+    }
+
+    /// Begins with the least part, and never gives more than those of the profile.
+    pub fn within(objective: Objective) -> Self {
+        Auto { part: LEAST, most: 1.0, ..Auto::new(objective) }
+    }
+
+    /// Whether background work may get more than the profile gives it.
+    pub fn set_unbounded(&mut self, unbounded: bool) {
+        self.most = if unbounded { MOST } else { 1.0 };
+        self.part = self.part.min(self.most);
     }
 
     /// Changes the objective.
@@ -104,7 +123,7 @@ impl Auto {
                 self.part += self.part * RISES.0 + RISES.1;
             }
         }
-        self.part = self.part.clamp(LEAST, MOST);
+        self.part = self.part.clamp(LEAST, self.most);
         self.part != before
     }
 }
@@ -177,6 +196,22 @@ mod tests {
         osd.auto.set_objective(Objective { latency: 20 * MS, percentile: 95.0 });
         osd.run(3, 10.0, true, true);
         assert!(osd.auto.part() < 1.0, "{}", osd.auto.part());
+    }
+
+    #[test]
+    fn within_a_profile_it_begins_with_the_least_and_ends_with_its_parts() {
+        let mut osd = Osd::new(10_000);
+        osd.auto = Auto::within(osd.auto.objective());
+        assert_eq!(osd.auto.part(), LEAST);
+        osd.run(1, 4.0, true, true);
+        assert!((LEAST..0.3).contains(&osd.auto.part()), "{}", osd.auto.part());
+        osd.run(10, 4.0, true, true);
+        assert_eq!((osd.auto.part(), osd.auto.scale()), (1.0, Some(1000)));
+        osd.auto.set_unbounded(true);
+        osd.run(10, 4.0, true, true);
+        assert_eq!(osd.auto.scale(), None);
+        osd.auto.set_unbounded(false);
+        assert_eq!(osd.auto.part(), 1.0);
     }
 
     #[test]

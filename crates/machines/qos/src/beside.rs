@@ -67,7 +67,8 @@ struct Class {
     begun: Begun,
 }
 
-/// Clients are away when nothing of them was in execution for so long.
+/// Clients are away when nothing of them was in execution for so long; longer, if background work
+/// has less than its parts: the pauses of clients that ask for little are not all its own then.
 pub const PAUSE: u64 = 20_000_000;
 /// From so much on an absence counts: those with many operations under way are often answered all
 /// at once, and are back soon.
@@ -187,7 +188,14 @@ impl Beside {
 
     /// Whether clients are away. `wait` says whether some wait in the scheduler.
     pub fn is_away(&self, wait: bool, now: u64) -> bool {
-        !self.present && !wait && self.left.is_none_or(|left| now.saturating_sub(left) >= PAUSE)
+        !self.present
+            && !wait
+            && self.left.is_none_or(|left| now.saturating_sub(left) >= self.pause())
+    }
+
+    /// For how long clients do nothing when they are away.
+    fn pause(&self) -> u64 {
+        PAUSE * 1000 / u64::from(self.scale.unwrap_or(1000).clamp(1, 1000))
     }
 
     /// Whether background work may begin everything: clients are away, or there is no bound.
@@ -196,7 +204,7 @@ impl Beside {
     }
 
     fn count_absence(&mut self, now: u64) {
-        let away = now.saturating_sub(self.counted).min(PAUSE);
+        let away = now.saturating_sub(self.counted).min(self.pause());
         self.counted = self.counted.max(now);
         if self.left.is_some() && away > 0 {
             let could = u128::from(away) * u128::from(self.per_ms) / 1_000_000;
@@ -238,8 +246,10 @@ impl Beside {
         if self.classes[i].credit > 0 || now >= overdue {
             return Ok(());
         }
-        let away =
-            self.left.filter(|_| !self.present && !wait).map_or(u64::MAX, |left| left + PAUSE);
+        let away = self
+            .left
+            .filter(|_| !self.present && !wait)
+            .map_or(u64::MAX, |left| left + self.pause());
         Err(overdue.min(away).min(now + LOOK))
     }
 

@@ -293,6 +293,7 @@ osd_mclock_profile|str|advanced|balanced|balanced,high_recovery_ops,high_client_
 osd_mclock_allocations|str|advanced|reef|reef,quincy,quincy_study|r|osd|The release whose allocations the profiles have: Ceph 18, 16.2 and the first 17.2, or the published study of Quincy.
 osd_mclock_auto_latency|float|advanced|0.02|0.0001..3600|r|osd|Seconds that operations of clients may take on an OSD, from their arrival to the answer (profile auto).
 osd_mclock_auto_percentile|float|advanced|95|1..99.9|r|osd|Percent of the operations of clients that are to take no longer than osd_mclock_auto_latency (profile auto).
+osd_mclock_movement_latency|float|advanced|0|0..3600|r|osd|Seconds that 99 of 100 operations of clients may take on an OSD, or recovery gets less; 0 for no bound. The monitors set it to the ceiling of a movement job that is open.
 osd_mclock_override_recovery_settings|bool|advanced|false||r|osd|Honour osd_max_backfills, osd_recovery_max_active, osd_snap_trim_sleep and osd_scrub_sleep with the mClock scheduler, too; it ignores them otherwise.
 osd_mclock_max_capacity_iops_ssd|float|basic|21500|1..|r|osd|Random 4 KiB writes per second that a flash device does.
 osd_mclock_max_sequential_bandwidth_ssd|size|basic|1200M|1..|r|osd|Sequential bytes per second that a flash device does.

@@ -56,6 +56,8 @@ pub(crate) struct Published {
     pub fs: u32,
     pub service: u32,
     pub config: u64,
+    /// Of a movement job, which OSDs are told as a setting.
+    pub ceiling: Option<u64>,
     pub kv: u64,
     pub log: u64,
     pub auth: (u64, u64),

@@ -25,6 +25,7 @@ impl Inner {
             fs: state.fs.epoch.0,
             service: state.services.epoch.0,
             config: state.config_version,
+            ceiling: crate::moves::ceiling(&state),
             kv: state.kv_version,
             log: state.log.next(),
             auth: (state.auth.version(), state.auth.rotating_version()),
@@ -48,7 +49,8 @@ impl Inner {
             }
         }
         let new_osd_map = after.osd != before.osd;
-        let new_config = after.config != before.config || new_osd_map;
+        let new_config =
+            after.config != before.config || after.ceiling != before.ceiling || new_osd_map;
         if after.config != before.config {
             self.read_configuration();
             self.apply_auth_settings();

@@ -18,6 +18,8 @@ pub struct Look<'a> {
     pub stats: &'a Stats,
     /// PGs that are not active and clean.
     pub unclean: &'a BTreeSet<PgId>,
+    /// Objects lack copies.
+    pub degraded: bool,
     /// How many PGs each OSD acts for.
     pub acting: &'a BTreeMap<OsdId, u32>,
     /// All OSDs that are up have told what they have with this map or a later one.

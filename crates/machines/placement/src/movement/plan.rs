@@ -42,6 +42,7 @@ pub fn plan(job: &Job, map: &OsdMap, stats: &Stats) -> Result<(Plan, OsdMap), St
             map: &map,
             stats: &stats,
             unclean: &unclean,
+            degraded: false,
             acting: &acting,
             told: map.epoch,
             next,
