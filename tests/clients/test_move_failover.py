@@ -125,6 +125,8 @@ def test_every_kind_of_step_of_a_replacement(procs, what):
     cl = Moving(procs.conf, "crc")
     cl.ceph("osd", "set-require-min-compat-client", "luminous")
     cl.objects("d")
+    # A host of another name in CRUSH than this machine's.
+    cl.ceph("osd", "crush", "move", "osd.2", "root=default", "host=h2")
     cl.clean()
     before, moves = cl.placed(), cl.on(2)
     assert moves > 4
@@ -141,7 +143,7 @@ def test_every_kind_of_step_of_a_replacement(procs, what):
     procs["osd.2"].kill()
     cl.ceph("osd", "down", "2")
     cl.ceph("osd", "destroy", "2", "--force", "--yes-i-really-mean-it")
-    assert siphon("add", "osd", "--data-dir", procs["osd.2"].directory, "--id", "2", "--size", "10G").strip() == "2"
+    assert siphon("add", "osd", "--data-dir", procs["osd.2"].directory, "--id", "2", "--host", "h2", "--size", "10G").strip() == "2"
     procs["osd.2"].start()
     cl.ceph("osd", "unset-group", "noout", "osd.2")
     eventually(lambda: 0 < cl.on(2) < moves, timeout=180, what="the first groups to come back")
