@@ -553,6 +553,7 @@ pub fn caps_out(m: &CapsMessage, realm: mds::Ino, barrier: Epoch) -> (ClientCaps
         CapsOp::Grant => (CapOp::GRANT, 0, 0),
         CapsOp::Revoke => (CapOp::REVOKE, 0, 0),
         CapsOp::FlushAck { flush, dirty } => (CapOp::FLUSH_ACK, flush, dirty),
+        CapsOp::Export => (CapOp::EXPORT, 0, 0),
     };
     let layout = if i.is_dir() { i.layout.as_ref() } else { m.layout.as_ref() };
     let count = |n: i64| if i.is_dir() { n } else { -1 };

@@ -109,7 +109,10 @@ impl Bench {
                 self.told.push((self.now, client, action));
                 Some(Event::Caps(client, update))
             }
-            Action::Reply(client, _) | Action::Caps(client, _) | Action::Session(client, _) => {
+            Action::Reply(client, _)
+            | Action::Caps(client, _)
+            | Action::Session(client, _)
+            | Action::Forward(client, ..) => {
                 self.told.push((self.now, client, action));
                 None
             }

@@ -60,6 +60,10 @@ pub struct Client {
     next_flush: u64,
     /// Directories and others that it has heard of.
     known: BTreeMap<Ino, bool>,
+    /// It makes subvolumes, and pins them.
+    pub moves: bool,
+    /// Directories that it made subvolumes of.
+    volumes: Vec<Ino>,
     clock: u32,
 }
 
@@ -90,6 +94,8 @@ impl Client {
             next_tid: 1,
             next_flush: 1,
             known: BTreeMap::from([(Ino::ROOT, true)]),
+            moves: false,
+            volumes: Vec::new(),
             clock: 1_000,
         }
     }
@@ -196,7 +202,7 @@ impl Client {
         let any = Rank(rng.range(0, u64::from(self.owners)) as u16);
         self.asked = match lost && !self.gone.contains(&any) {
             true => any,
-            false => self.owner(path.ino),
+            false => self.holder(path.ino),
         };
         let mut releases = Vec::new();
         // As libcephfs: what a change takes back anyway is given back with the request.
@@ -287,6 +293,23 @@ impl Client {
                 (Op::Readdir { after, max_entries, max_bytes: 0 }, this(dir), none)
             }
         };
+        if self.moves && rng.permille(150) {
+            let set = |name: &'static str, value: String| Op::Setxattr {
+                name: Name::from_static(name.as_bytes()),
+                value: value.into(),
+                mode: XattrMode::Any,
+            };
+            let none = FilePath::default();
+            let of = rng.range(0, self.volumes.len() as u64 + 1) as usize;
+            return Some(match self.volumes.get(of) {
+                Some(root) => {
+                    let rank = rng.range(0, u64::from(self.owners) + 1) as i64 - 1;
+                    (set("ceph.dir.pin", rank.to_string()), this(*root), none)
+                }
+                None if dir == Ino::ROOT => return None,
+                None => (set("ceph.dir.subvolume", "1".into()), this(dir), none),
+            });
+        }
         Some(match op {
             // Where directories are made from now on.
             Op::Setxattr { .. } if self.owners > 1 && rng.permille(500) => {
@@ -331,6 +354,14 @@ impl Client {
             }
         }
         releases
+    }
+
+    /// The owner that gave it a capability, or that the number says.
+    fn holder(&self, ino: Ino) -> Rank {
+        match self.caps.get(&ino).filter(|c| self.moves && self.open.contains(&c.rank)) {
+            Some(cap) => cap.rank,
+            None => self.owner(ino),
+        }
     }
 
     fn owner(&self, ino: Ino) -> Rank {
@@ -500,12 +531,31 @@ impl Client {
     }
 
     /// A message about capabilities.
-    pub fn caps_message(&mut self, message: &CapsMessage) -> Vec<Step> {
+    pub fn caps_message(&mut self, message: &CapsMessage) -> Result<Vec<Step>, String> {
         let ino = message.inode.ino;
         if let CapsOp::FlushAck { flush, .. } = message.op {
             self.flushes.remove(&flush);
-            return Vec::new();
+            return Ok(Vec::new());
         }
+        if message.op == CapsOp::Export {
+            return self.exported(ino, message.cap_id).map(|()| Vec::new());
+        }
+        Ok(self.granted(message))
+    }
+
+    /// An inode is another owner's, and with it goes what the client had of it.
+    fn exported(&mut self, ino: Ino, id: u64) -> Result<(), String> {
+        let Some(cap) = self.caps.get(&ino).filter(|c| c.id == id) else { return Ok(()) };
+        let unheard = |f: &Flush| f.update.ino == ino && f.rank == cap.rank;
+        if cap.dirty != 0 || cap.issued & !caps::PIN != 0 || self.flushes.values().any(unheard) {
+            return Err(format!("{:?} has more of {ino:?}, which moves: {cap:?}", self.id));
+        }
+        self.caps.remove(&ino);
+        Ok(())
+    }
+
+    fn granted(&mut self, message: &CapsMessage) -> Vec<Step> {
+        let ino = message.inode.ino;
         let keep = self.own(ino);
         let Some(cap) = self.caps.get_mut(&ino) else {
             // It has been dropped; the server will hear of it.
@@ -600,7 +650,15 @@ impl Client {
                 }
             }
         }
+        if let Op::Setxattr { name, .. } = &request.op
+            && reply.result == 0
+            && name == "ceph.dir.subvolume"
+            && !self.volumes.contains(&request.path.ino)
+        {
+            self.volumes.push(request.path.ino);
+        }
         if reply.result == -types::Errno::ESTALE.0 {
+            self.volumes.retain(|ino| *ino != request.path.ino);
             self.known.remove(&request.path.ino);
             self.known.remove(&request.path2.ino);
             self.known.insert(Ino::ROOT, true);

@@ -1,6 +1,6 @@
 //! A file system as a map: requests in one order, and what each must answer.
 
-use mds::{Extra, Ino, Name, Op, Reply, Request, caps};
+use mds::{Extra, Ino, Name, Op, Reply, Request, Space, caps};
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use types::Errno;
@@ -18,11 +18,16 @@ pub struct Node {
     pub entries: BTreeMap<Name, Ino>,
     /// Attributes.
     pub xattrs: BTreeMap<Name, bytes::Bytes>,
+    /// It is the root of a subvolume.
+    pub marked: bool,
+    /// The subvolume that it was made in.
+    pub home: Option<Ino>,
 }
 
 impl Node {
     fn new(mode: u32) -> Self {
-        Node { mode, nlink: 1, size: 0, entries: BTreeMap::new(), xattrs: BTreeMap::new() }
+        let (entries, xattrs) = (BTreeMap::new(), BTreeMap::new());
+        Node { mode, nlink: 1, size: 0, entries, xattrs, marked: false, home: None }
     }
 
     /// Whether it is a directory.
@@ -152,6 +157,11 @@ impl Model {
                 }
                 Ok(Some(dir))
             }
+            Op::Setxattr { name, .. } if name == "ceph.dir.subvolume" => {
+                self.dir(dir)?;
+                self.node(dir)?.marked = true;
+                Ok(Some(dir))
+            }
             Op::Setxattr { name, .. } if name.starts_with(b"ceph.") => {
                 self.dir(dir)?;
                 if dir == Ino::ROOT { Err(Errno::EINVAL) } else { Ok(Some(dir)) }
@@ -189,7 +199,8 @@ impl Model {
                     }
                     _ => return Err(Errno::EINVAL),
                 };
-                self.nodes.insert(ino, Node { size, ..Node::new(mode) });
+                let home = self.subvolume(dir);
+                self.nodes.insert(ino, Node { size, home, ..Node::new(mode) });
                 self.node(dir)?.entries.insert(name, ino);
                 Ok(Some(ino))
             }
@@ -254,6 +265,46 @@ impl Model {
         }
     }
 
+    /// The subvolume that a directory is in.
+    fn subvolume(&self, dir: Ino) -> Option<Ino> {
+        let mut at = dir;
+        for _ in 0..self.nodes.len() {
+            if self.nodes.get(&at)?.marked {
+                return Some(at);
+            }
+            at = *self
+                .nodes
+                .iter()
+                .find(|(_, n)| n.is_dir() && n.entries.values().any(|i| *i == at))?
+                .0;
+        }
+        None
+    }
+
+    /// Whether a name would come into a subvolume, or out of it.
+    fn crosses(&self, request: &Request) -> bool {
+        if !matches!(request.op, Op::Rename | Op::Link) {
+            return false;
+        }
+        let (from, old) = (request.path2.ino, &request.path2.path);
+        let named = match old.is_empty() {
+            true => Some(from),
+            false => self.name(from, old).ok().flatten(),
+        };
+        let node = named.and_then(|ino| self.nodes.get(&ino));
+        let to = self.subvolume(request.path.ino);
+        let from = if old.is_empty() { node.and_then(|n| n.home) } else { self.subvolume(from) };
+        // Another owner's directory, or one that is older than the subvolume, may be in it.
+        let number = named.filter(|_| old.is_empty()).unwrap_or(request.path2.ino);
+        number.space() != request.path.ino.space()
+            || from != to
+            || to.is_some()
+                && named
+                    .into_iter()
+                    .chain((request.path.ino != number).then_some(request.path.ino))
+                    .any(|ino| ino.space() < Space::FIRST)
+    }
+
     /// Whether a name is made of a directory or a symbolic link, and may cross parts.
     fn may_cross(&self, request: &Request) -> bool {
         let (from, old) = (request.path2.ino, &request.path2.path);
@@ -291,7 +342,15 @@ impl Model {
         if reply.result == -Errno::ESTALE.0 && dead {
             return Ok(());
         }
-        if reply.result == -Errno::EXDEV.0 && self.may_cross(request) {
+        if reply.result == -Errno::EXDEV.0 && (self.may_cross(request) || self.crosses(request)) {
+            return Ok(());
+        }
+        if let Op::Setxattr { name, .. } = &request.op
+            && name == "ceph.dir.subvolume"
+            && [Errno::EINVAL, Errno::ENOTEMPTY, Errno::EOPNOTSUPP]
+                .iter()
+                .any(|e| -e.0 == reply.result)
+        {
             return Ok(());
         }
         let expected = self.apply(request, made);

@@ -59,6 +59,8 @@ pub struct Scenario {
     pub returns: u16,
     /// All owners come to rest together, and come back, so many times.
     pub nights: u16,
+    /// Clients make subvolumes, and pin them to owners.
+    pub moves: bool,
 }
 
 impl Scenario {
@@ -83,6 +85,7 @@ impl Scenario {
             leaves: 0,
             returns: 0,
             nights: 0,
+            moves: false,
         }
     }
 
@@ -111,6 +114,20 @@ impl Scenario {
         let (leaves, returns) = (rng.range(1, 6) as u16, rng.range(1, 6) as u16);
         let nights = [0, 0, 1, 2][rng.range(0, 4) as usize];
         Scenario { leaves, returns, nights, ..Scenario::several(seed) }
+    }
+
+    /// The shape of a seed in which subvolumes move. In some of them owners leave, others are added,
+    /// or all come to rest besides.
+    pub fn moving(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0x6d0e);
+        let shape = match rng.range(0, 8) {
+            0 => Scenario::fewer(seed),
+            1 => Scenario::again(seed),
+            2 => Scenario::to_and_fro(seed),
+            _ => Scenario::several(seed),
+        };
+        let several = if shape.owners > 1 { shape } else { Scenario::several(seed) };
+        Scenario { moves: true, steps: several.steps + 200, ..several }
     }
 
     /// The shape of a seed in which all owners come to rest, and come back. In some of them owners
@@ -310,6 +327,7 @@ impl World {
             map: self.night.map,
             spread: self.scenario.spread,
             random_max: 1.0,
+            moves: self.scenario.moves,
             peer_retry: 3 * MS,
             cache_entries_max: self.scenario.cache,
             dirty_entries_max: 20,
@@ -467,7 +485,9 @@ impl World {
     fn add_client(&mut self) {
         let id = ClientId(self.next_client);
         self.next_client += 1;
-        self.clients.insert(id, Client::new(id, self.scenario.owners, self.gone.clone()));
+        let mut client = Client::new(id, self.scenario.owners, self.gone.clone());
+        client.moves = self.scenario.moves;
+        self.clients.insert(id, client);
         for rank in self.ranks() {
             let open = Event::Session(id, SessionEvent::Open);
             self.message(id, rank, true, Flight::ToServer(rank, id, open));
@@ -752,6 +772,11 @@ impl World {
             Message::TakenOver => "taken over",
             Message::Look { .. } => "looked",
             Message::Still { .. } => "still",
+            Message::Give(parcel) if !parcel.strays.is_empty() => "given with strays",
+            Message::Give(_) if from == Rank(0) => "given by the first",
+            Message::Give(_) => "given back to the first",
+            Message::Taken(..) => "taken",
+            Message::Recall(..) => "recalled",
         });
         if self.rng.permille(self.scenario.resets) && !self.flushed {
             self.mark("reset");
@@ -838,11 +863,13 @@ impl World {
                 Vec::new()
             }
             Action::Caps(_, message) => {
-                if message.op == mds::CapsOp::Revoke {
-                    self.mark("revoked");
+                match message.op {
+                    mds::CapsOp::Revoke => self.mark("revoked"),
+                    mds::CapsOp::Export => self.mark("exported"),
+                    _ => {}
                 }
                 let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
-                client.caps_message(&message)
+                client.caps_message(&message)?
             }
             Action::Session(_, mds::SessionMessage::Close)
                 if self.leaving == Some(rank) || self.gone.contains(&rank) =>

@@ -56,6 +56,12 @@ macro_rules! bugs_to_and_fro {
     };
 }
 
+macro_rules! bugs_of_moves {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::moving); })*
+    };
+}
+
 bugs! {
     an_answer_before_the_log_is_found: EarlyReply,
     a_read_of_what_may_be_lost_is_found: EarlyRead,
@@ -94,4 +100,9 @@ bugs_of_owners_again! {
 
 bugs_to_and_fro! {
     an_owner_that_ends_while_others_need_it_is_found: EndAlone,
+}
+
+bugs_of_moves! {
+    a_subvolume_that_moves_from_clients_with_capabilities_is_found: MoveWithCaps,
+    a_subvolume_that_is_taken_before_the_log_is_found: MoveTakenEarly,
 }

@@ -214,3 +214,58 @@ fn subvolumes_stay_with_the_first_owner() {
         assert_eq!(hundred(&mut b, dir), [(0, 100)].into());
     }
 }
+
+#[test]
+fn a_pin_moves_a_subvolume_and_a_quota_above_holds_it() {
+    let mut b = Bench::new(Conf { moves: true, ..conf() });
+    let volumes = b.mkdir(Ino::ROOT, "volumes");
+    let group = b.mkdir(volumes, "group");
+    let sub = b.mkdir(group, "sub");
+    let older = b.mkdir(sub, "older");
+    put(&mut b, sub, "ceph.dir.subvolume", "1");
+    let file = b.ask(older, "f", Op::Mknod { mode: 0o644, rdev: 0 }).target.unwrap().inode.ino;
+    put(&mut b, group, "ceph.quota.max_files", "100");
+    put(&mut b, sub, "ceph.dir.pin", "2");
+    assert_eq!(b.words, []);
+    put(&mut b, group, "ceph.quota.max_files", "0");
+    let again = |b: &mut Bench| {
+        b.now += 1_000_000_000;
+        b.event(Event::Wake);
+        std::mem::take(&mut b.words)
+    };
+    let words = again(&mut b);
+    let Some((Rank(2), Message::Give(parcel))) = words.last() else { panic!("{words:?}") };
+    let (space, turn) = (file.space(), parcel.turn);
+    assert_eq!((parcel.space, parcel.root.inode.ino, turn), (space, sub, 1));
+    assert_eq!(parcel.way, ["volumes", "group", "sub"].map(Name::from));
+    assert!(parcel.older.contains(&older) && parcel.root.inode.pinned() == 2);
+    // Requests wait until the other owner has it, whatever a server before this one did.
+    b.restart(Conf { moves: true, ..conf() });
+    b.event(Event::Reconnected(mds::ClientId(1)));
+    let tid = b.send(1, older, "f", (Ino(0), ""), Op::Lookup { mask: 0 });
+    let words = again(&mut b);
+    assert!(matches!(words.last(), Some((Rank(2), Message::Give(p))) if **p == **parcel));
+    assert!(b.answer(tid).is_none());
+    let forwards = |b: &Bench| {
+        let to = |a: &mds::Action| match a {
+            mds::Action::Forward(_, to, request) if request.tid == tid => Some(*to),
+            _ => None,
+        };
+        b.told.iter().filter_map(|(_, _, action)| to(action)).collect::<Vec<_>>()
+    };
+    assert_eq!(forwards(&b), []);
+    b.event(Event::Peer(Rank(2), Box::new(Message::Taken(space, turn))));
+    assert_eq!(forwards(&b), [Rank(2)]);
+    // The pin above is of the same rank, then of none.
+    let recalls = |words: &[(Rank, Message)]| {
+        words.iter().any(|w| *w == (Rank(2), Message::Recall(space, turn)))
+    };
+    let mut inode = parcel.root.inode.clone();
+    inode.pin_to(-1);
+    inode.version += 1;
+    put(&mut b, group, "ceph.dir.pin", "2");
+    b.event(Event::Peer(Rank(2), Box::new(Message::Report(Box::new(inode)))));
+    assert!(!recalls(&again(&mut b)));
+    put(&mut b, group, "ceph.dir.pin", "-1");
+    assert!(recalls(&again(&mut b)));
+}

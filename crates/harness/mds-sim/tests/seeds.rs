@@ -17,6 +17,8 @@ enum Owners {
     Again,
     /// All come to rest together, and come back.
     ToAndFro,
+    /// Subvolumes move.
+    Moving,
 }
 
 fn check(seed: u64, owners: Owners) -> Report {
@@ -26,6 +28,7 @@ fn check(seed: u64, owners: Owners) -> Report {
         Owners::Fewer => (Scenario::fewer(seed), "one_seed_of_fewer_owners"),
         Owners::Again => (Scenario::again(seed), "one_seed_of_owners_again"),
         Owners::ToAndFro => (Scenario::to_and_fro(seed), "one_seed_of_owners_to_and_fro"),
+        Owners::Moving => (Scenario::moving(seed), "one_seed_of_moves"),
     };
     let result = std::panic::catch_unwind(|| run(seed, &scenario));
     let line = format!(
@@ -199,10 +202,43 @@ fn one_seed_of_owners_to_and_fro() {
 }
 
 #[test]
+fn seeds_of_moves() {
+    let (count, marks) = many(100, Owners::Moving);
+    if count >= 100 {
+        for what in [
+            "crashed",
+            "exported",
+            "given back to the first",
+            "given by the first",
+            "given with strays",
+            "recalled",
+            "reset",
+            "taken",
+            "undone",
+        ] {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_of_moves() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed, Owners::Moving));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {
-        for owners in [Owners::One, Owners::Several, Owners::Fewer, Owners::Again, Owners::ToAndFro]
-        {
+        for owners in [
+            Owners::One,
+            Owners::Several,
+            Owners::Fewer,
+            Owners::Again,
+            Owners::ToAndFro,
+            Owners::Moving,
+        ] {
             let (a, b) = (check(seed, owners), check(seed, owners));
             assert_eq!(a.trace, b.trace, "seed {seed}");
         }

@@ -204,6 +204,8 @@ pub enum CapsOp {
         /// What was dirty.
         dirty: u32,
     },
+    /// All of them are gone: the inode is another owner's, which the client finds by asking.
+    Export,
 }
 
 /// What is said about a session.

@@ -71,6 +71,8 @@ pub struct Conf {
     pub random: bool,
     /// The largest chance of that (`mds_export_ephemeral_random_max`).
     pub random_max: f64,
+    /// Subvolumes move to the owners that pins name.
+    pub moves: bool,
     /// An owner that gave no answer for so many nanoseconds is asked again.
     pub peer_retry: u64,
     /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
@@ -118,6 +120,7 @@ impl Default for Conf {
             distributed: true,
             random: true,
             random_max: 0.01,
+            moves: false,
             peer_retry: SECOND / 2,
             history: false,
             bug: Bug::None,
@@ -188,4 +191,8 @@ pub enum Bug {
     EndAlone,
     /// An owner is added with the numbers of one that left.
     NumbersAgain,
+    /// A subvolume goes to another owner before clients have given everything back.
+    MoveWithCaps,
+    /// What goes with a subvolume is answered before the log has it.
+    MoveTakenEarly,
 }

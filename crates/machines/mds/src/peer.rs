@@ -12,7 +12,9 @@
 //! ```
 
 use crate::request::FilePath;
-use crate::types::{Batch, Chance, ClientId, Ino, Inode, Layout, Name, Rank, SessionRecord};
+use crate::types::{
+    Batch, Chance, ClientId, Ino, Inode, Layout, Name, Promise, Rank, SessionRecord, Space,
+};
 use denc::{BytesMut, Decode, DecodeError, Encode, Features, Reader};
 use denc_derive::Denc;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,16 +66,69 @@ pub enum Message {
         /// The last batch of its log.
         last: Batch,
     },
+    /// A subvolume is the receiver's from now on. The sender serves it no more.
+    Give(Box<Parcel>),
+    /// The receiver has taken a subvolume of this turn, and that is durable.
+    Taken(Space, u64),
+    /// The receiver is to give a subvolume back that it got in this turn.
+    Recall(Space, u64),
+}
+
+/// A subvolume that goes to another owner, with what is not at rest of it.
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
+#[denc(version = 1, compat = 1)]
+pub struct Parcel {
+    /// Its space.
+    pub space: Space,
+    /// Counts the moves of the subvolume.
+    pub turn: u64,
+    /// Its root.
+    pub root: Root,
+    /// Directories in the root that are older than the space, and have other numbers.
+    pub older: BTreeSet<Ino>,
+    /// The names from the file system's root to the subvolume.
+    pub way: Vec<Name>,
+    /// The next number of the space.
+    pub next: u64,
+    /// What it is promised.
+    pub promise: Option<Promise>,
+    /// Inodes of it that no directory of it holds.
+    pub strays: Vec<Inode>,
+    /// What the sender has done for clients.
+    pub records: BTreeMap<ClientId, SessionRecord>,
+}
+
+/// What an owner knows of a subvolume that has moved.
+#[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
+#[denc(version = 1, compat = 1)]
+pub struct Lot {
+    /// The owner that has it, or is to have it.
+    pub holder: Rank,
+    /// Counts its moves.
+    pub turn: u64,
+    /// Its root.
+    pub root: Ino,
+    /// As in [`Parcel::older`].
+    pub older: BTreeSet<Ino>,
+    /// As in [`Parcel::way`].
+    pub way: Vec<Name>,
+    /// It goes from here to its holder, which does not have it for sure.
+    pub parcel: Option<Parcel>,
+    /// It goes, and all that this owner has of it is at rest.
+    pub rested: bool,
 }
 
 /// What is not at rest of an owner that leaves.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct HandOver {
     /// Roots of its parts.
     pub roots: BTreeMap<Ino, Root>,
     /// What it has done for clients.
     pub records: BTreeMap<ClientId, SessionRecord>,
+    /// Subvolumes that it has.
+    #[denc(since = 2)]
+    pub lots: BTreeMap<Space, Parcel>,
 }
 
 /// Halves that one owner is to make ready.
@@ -194,7 +249,7 @@ pub struct Root {
 
 /// What an owner must keep of what it shares with others.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct OwnerTables {
     /// Roots of its parts.
     pub roots: BTreeMap<Ino, Root>,
@@ -211,6 +266,9 @@ pub struct OwnerTables {
     /// What clients had done with an owner that left.
     #[denc(since = 2)]
     pub records: BTreeMap<ClientId, SessionRecord>,
+    /// Subvolumes that have moved.
+    #[denc(since = 3)]
+    pub lots: BTreeMap<Space, Lot>,
 }
 
 /// The newest form of a message, and the oldest reader that understands it.
@@ -270,6 +328,18 @@ impl Encode for Message {
                 12u8.encode(out, f);
                 (*round, last.0).encode(out, f);
             }
+            Message::Give(parcel) => {
+                13u8.encode(out, f);
+                parcel.encode(out, f);
+            }
+            Message::Taken(space, turn) => {
+                14u8.encode(out, f);
+                (*space, *turn).encode(out, f);
+            }
+            Message::Recall(space, turn) => {
+                15u8.encode(out, f);
+                (*space, *turn).encode(out, f);
+            }
         });
     }
 }
@@ -290,6 +360,9 @@ impl Decode for Message {
             10 => Message::TakenOver,
             11 => Message::Look { map: r.get()?, round: r.get()? },
             12 => Message::Still { round: r.get()?, last: Batch(r.get()?) },
+            13 => Message::Give(Box::new(r.get()?)),
+            14 => Message::Taken(r.get()?, r.get()?),
+            15 => Message::Recall(r.get()?, r.get()?),
             found => return unknown("a message of an owner", found),
         })
     }
@@ -402,9 +475,21 @@ mod tests {
             flushes: [(3, ())].into(),
         };
         let root = Root { inode: (*inode).clone(), above: Rank(2), layout: None, random };
+        let parcel = Parcel {
+            space: Space(0x203),
+            turn: 4,
+            root: root.clone(),
+            older: [Ino(0x1_0000_0007)].into(),
+            way: vec!["volumes".into(), "group".into()],
+            next: 0xc0_0000_0009,
+            promise: Some(Promise { weight: 7, version: 2, ..Promise::default() }),
+            strays: vec![(*inode).clone()],
+            records: [(ClientId(4711), record.clone())].into(),
+        };
         let hand_over = HandOver {
             roots: [(inode.ino, root)].into(),
             records: [(ClientId(4711), record)].into(),
+            lots: [(parcel.space, parcel.clone())].into(),
         };
         vec![
             Message::Prepare(prepare),
@@ -422,6 +507,9 @@ mod tests {
             Message::TakenOver,
             Message::Look { map: 17, round: 3 },
             Message::Still { round: 3, last: Batch(4_711) },
+            Message::Give(Box::new(parcel)),
+            Message::Taken(Space(0x203), 4),
+            Message::Recall(Space(0x203), 5),
         ]
     }
 

@@ -275,6 +275,7 @@ impl Mds {
         let ino = inode.ino;
         inode.detach();
         self.places.remove(&ino);
+        self.note_odd(&inode, parent.as_ref());
         if !self.is_mine(ino) {
             self.nodes.insert(ino, Box::new(Node::new(inode, parent, batch)));
             return;
@@ -391,7 +392,8 @@ impl Mds {
                 }
                 let Some(node) = self.nodes.get(&ino) else { return true };
                 let own = self.dirs.get(&DirFrag::whole(ino));
-                node.caps.is_empty()
+                !self.goes_along(ino, node)
+                    && node.caps.is_empty()
                     && node.needs.is_empty()
                     && node.locks.is_none()
                     && !self.purging.contains(&ino)

@@ -157,7 +157,9 @@ impl Mds {
         let locked = self.locked(ino);
         // An owner that leaves takes all back.
         let leaves = self.peers.leaving >= Some(Leaving::Caps);
-        let most = if leaves && bug != Bug::LeaveWithCaps { caps::PIN } else { caps::ALL };
+        let leaves = leaves && bug != Bug::LeaveWithCaps;
+        let goes = !self.serves(ino) && bug != Bug::MoveWithCaps;
+        let most = if leaves || goes { caps::PIN } else { caps::ALL };
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
@@ -196,7 +198,7 @@ impl Mds {
         self.tell_caps_after(client, ino, op, Batch(0));
     }
 
-    fn tell_caps_after(&mut self, client: ClientId, ino: Ino, op: CapsOp, batch: Batch) {
+    pub(crate) fn tell_caps_after(&mut self, client: ClientId, ino: Ino, op: CapsOp, batch: Batch) {
         let Some(shown) = self.shown(ino) else { return };
         let Some(node) = self.nodes.get(&ino) else { return };
         let Some(cap) = node.caps.get(&client) else { return };
@@ -231,7 +233,7 @@ impl Mds {
 
     /// Makes a record of an inode for a client, and grants it what it may have.
     pub(crate) fn record(&mut self, client: ClientId, ino: Ino, wanted: u32) -> Exec<InodeStat> {
-        if !self.is_mine(ino) {
+        if !self.serves(ino) {
             return Ok(self.shadow_record(ino, 0));
         }
         let cap = self.issue(client, ino, wanted);
@@ -451,6 +453,7 @@ impl Mds {
                 node.locks.get_or_insert_default().put(rule, lock);
             }
         }
+        self.still_held(ino);
         self.judge.insert(ino);
     }
 
@@ -502,6 +505,10 @@ impl Mds {
         let first = self.caps_ops.get(&(client, ino)).and_then(|ops| ops.front());
         if self.conf.bug != Bug::CapsOvertake && first.is_some_and(|op| *op != self.current) {
             return Err(Stop::Wait);
+        }
+        if self.has_gone(ino) {
+            self.flushed_before(client, update);
+            return Ok(());
         }
         let claimed = self.claims.get(&ino).is_some_and(|c| c.contains_key(&client));
         if !claimed && !self.nodes.contains_key(&ino) {

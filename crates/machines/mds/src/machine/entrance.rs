@@ -137,6 +137,11 @@ impl Entrance {
         self.window.ended(now.saturating_sub(since), wrote, self.len(), waits, now);
     }
 
+    /// Whether a request has begun, and has no answer.
+    pub fn has_begun(&self, op: OpId) -> bool {
+        self.running.contains_key(&op) || self.aside.contains(&op)
+    }
+
     /// A request is given up.
     pub fn forget(&mut self, op: OpId) {
         self.running.remove(&op);

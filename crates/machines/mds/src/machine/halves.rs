@@ -163,6 +163,10 @@ impl Mds {
     }
 
     fn ready_to_remove(&mut self, prepare: &Prepare, ino: Ino) -> Exec<Held> {
+        // A subvolume may have gone since.
+        if !self.serves(ino) {
+            return self.busy();
+        }
         self.inode(ino)?;
         if !self.peers.roots.contains_key(&ino) {
             return fail(Errno::ESTALE);
@@ -236,11 +240,11 @@ impl Mds {
         let why = match result {
             Ok(()) => return,
             Err(Stop::Away) => match self.peers.onward.take() {
-                Some(path) => Refusal::Elsewhere(path),
+                Some(path) => self.elsewhere(txn.rank, path),
                 None => Refusal::Busy,
             },
             Err(Stop::Fail(errno)) => Refusal::Errno(errno),
-            Err(Stop::Wait) => Refusal::Busy,
+            Err(Stop::Wait | Stop::Park(_)) => Refusal::Busy,
         };
         let batch = self.seen;
         if let Refusal::Errno(errno) = why

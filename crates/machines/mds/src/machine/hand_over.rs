@@ -32,7 +32,7 @@ const FIRST: Rank = Rank(0);
 impl Mds {
     /// The owner that serves an inode.
     pub fn keeper(&self, ino: Ino) -> Rank {
-        self.in_place_of(ino.owner())
+        self.in_place_of(self.mover(ino).unwrap_or_else(|| ino.owner()))
     }
 
     /// The owner itself, or the one that has all of it.
@@ -70,7 +70,8 @@ impl Mds {
     pub(crate) fn no_more_takes(&self, from: Rank, message: &Message) -> bool {
         let late = self.peers.kept.contains(&from) && !matches!(message, Message::HandOver(_));
         let leaves = self.peers.leaving >= Some(Leaving::Caps) && !self.peers.rest.on;
-        late || leaves && matches!(message, Message::Prepare(_) | Message::Report(_))
+        late || leaves
+            && matches!(message, Message::Prepare(_) | Message::Report(_) | Message::Give(_))
     }
 
     /// Begins to leave.
@@ -155,13 +156,14 @@ impl Mds {
             || self.claims.values().flat_map(BTreeMap::values).any(claimed)
     }
 
-    fn is_open_and_gone(&self, node: &super::node::Node) -> bool {
+    pub(crate) fn is_open_and_gone(&self, node: &super::node::Node) -> bool {
         node.inode.nlink == 0 && node.caps.values().any(|c| c.wanted != 0)
     }
 
     fn has_requests(&self) -> bool {
         let is = |kind: &Kind| {
             matches!(kind, Kind::Request(_) | Kind::Prepare(_) | Kind::Apply(_) | Kind::Claimed(_))
+                || matches!(kind, Kind::Take(..))
         };
         self.has_transactions() || self.ops.values().any(|s| is(&s.kind))
     }
@@ -172,6 +174,7 @@ impl Mds {
         };
         let early = self.conf.bug == Bug::LeaveWithCaps;
         self.has_transactions()
+            || self.has_moves()
             || self.ops.keys().any(|op| !self.write_ops.contains(op))
             || !self.purging.is_empty()
             || !self.size_work.is_empty()
@@ -212,7 +215,8 @@ impl Mds {
             return None;
         }
         let roots = self.owner_tables().roots;
-        let what = HandOver { roots, records: self.peers.records.clone() };
+        let (records, lots) = (self.peers.records.clone(), self.lots_held());
+        let what = HandOver { roots, records, lots };
         Some((FIRST, self.log.newest(), Message::HandOver(Box::new(what))))
     }
 
@@ -261,6 +265,7 @@ impl Mds {
                 }
             }
         }
+        self.take_lots_of(from, what.lots);
         self.forget_owner(from);
         self.log_tables();
         let early = self.conf.bug == Bug::TakenEarly;

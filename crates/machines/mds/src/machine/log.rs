@@ -5,7 +5,7 @@ use super::Mds;
 use super::node::{Dirty, Link};
 use crate::action::{Action, Tables};
 use crate::conf::Bug;
-use crate::peer::{OwnerTables, Prepared, Root, TxnId};
+use crate::peer::{Lot, OwnerTables, Prepared, Root, TxnId};
 use crate::types::{
     Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Rank, SessionRecord, Space,
 };
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 3, compat = 1)]
+#[denc(version = 4, compat = 1)]
 pub(crate) struct Record {
     /// Its number.
     pub batch: Batch,
@@ -51,6 +51,9 @@ pub(crate) struct Record {
     /// Decisions; none for those that all participants have carried out.
     #[denc(since = 3)]
     pub decided: Vec<(TxnId, Option<BTreeSet<Rank>>)>,
+    /// Subvolumes that moved; none for those that are as if they had not.
+    #[denc(since = 4)]
+    pub lots: Vec<(Space, Option<Lot>)>,
 }
 
 impl Mds {
@@ -163,6 +166,11 @@ impl Mds {
         self.log.open.decided.insert(txn);
     }
 
+    /// Notes that a subvolume moves.
+    pub(crate) fn log_lot(&mut self, space: Space) {
+        self.log.open.lots.insert(space);
+    }
+
     /// Has all tables in the next batch.
     pub(crate) fn log_tables(&mut self) {
         self.log.open.tables = true;
@@ -205,6 +213,7 @@ impl Mds {
             open.prepared.iter().map(|txn| (*txn, owners.prepared.get(txn).cloned())).collect();
         let decided =
             open.decided.iter().map(|txn| (*txn, owners.decided.get(txn).cloned())).collect();
+        let lots = open.lots.iter().map(|s| (*s, self.peers.lots.get(s).cloned())).collect();
         let record = Record {
             batch,
             entries: open
@@ -240,6 +249,7 @@ impl Mds {
             roots,
             prepared,
             decided,
+            lots,
         };
         let mut out = denc::BytesMut::new();
         record.encode(&mut out, denc::Features::ALL);

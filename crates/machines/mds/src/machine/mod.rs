@@ -12,6 +12,7 @@ mod lock_table;
 mod locks;
 mod log;
 mod memory;
+mod moves;
 mod names;
 mod node;
 mod operation;
@@ -255,6 +256,15 @@ impl Mds {
         if let Some(step) = self.peers.leaving {
             out.push(format!("leaving: {step:?}"));
         }
+        for (space, moving) in &self.peers.moving {
+            out.push(format!("{space:?}: {moving:?}"));
+        }
+        for (space, lot) in &self.peers.lots {
+            let parked = self.peers.parked.get(space).map_or(0, Vec::len);
+            let (holder, turn, leaves, rested) =
+                (lot.holder, lot.turn, lot.parcel.is_some(), lot.rested);
+            out.push(format!("{space:?}: {holder:?} {turn} {leaves} {rested}, {parked} parked"));
+        }
         for (id, state) in self.ops.iter() {
             let reads = self.fetches.values().filter(|(_, ops)| ops.contains(id));
             let reads: Vec<_> = reads.map(|(what, _)| what).collect();
@@ -306,6 +316,7 @@ impl Mds {
         self.conf.distributed = distributed;
         self.conf.random = random;
         self.conf.random_max = random_max;
+        self.peers.choose_all = true;
     }
 
     /// Inodes in memory.
@@ -402,7 +413,12 @@ impl Mds {
                 self.run(op);
             } else if let Some(ino) = self.judge.pop_first() {
                 self.judge(ino);
-            } else if !(self.pump() || self.purge() || self.write_back() || self.leave_on()) {
+            } else if !(self.pump()
+                || self.purge()
+                || self.write_back()
+                || self.move_on()
+                || self.leave_on())
+            {
                 break;
             }
         }
@@ -494,6 +510,9 @@ impl Mds {
             Kind::Sized(ino, found) => self.sized(ino, found).map(|()| None),
             Kind::Prepare(prepare) => self.prepare_halves(&prepare).map(|()| None),
             Kind::Apply(txn) => self.apply_halves(txn).map(|()| None),
+            Kind::Choose(space) => self.choose_owner(space).map(|()| None),
+            Kind::Collect(space) => self.collect(space, state).map(|()| None),
+            Kind::Take(rank, parcel) => self.take_parcel(rank, &parcel).map(|()| None),
             Kind::Report(rank, inode) => self.reported(rank, *inode).map(|()| None),
         }
     }
@@ -520,6 +539,10 @@ impl Mds {
                 self.by_tid.remove(&(state.client, request.tid));
                 self.forward(state.client, request);
             }
+            (Kind::Request(request), Err(Stop::Park(space))) => {
+                self.by_tid.remove(&(state.client, request.tid));
+                self.park(space, state.client, request);
+            }
             (Kind::Caps(update), _) => self.caps_ended(state.client, update.ino),
             (Kind::Prepare(prepare), result) => self.halves_ended(prepare, result.map(|_| ())),
             (Kind::Graft(ino), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
@@ -529,7 +552,7 @@ impl Mds {
                 self.start(ClientId(0), Kind::Graft(*ino));
             }
             // Nothing is there that the client could have.
-            (Kind::Claimed(ino), Err(Stop::Fail(_) | Stop::Away)) => {
+            (Kind::Claimed(ino), Err(Stop::Fail(_) | Stop::Away | Stop::Park(_))) => {
                 self.claims.remove(ino);
             }
             (Kind::Apply(txn), _) => {
@@ -538,6 +561,7 @@ impl Mds {
             (Kind::Report(rank, inode), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
                 self.report_taken(*rank, inode.ino, inode.version);
             }
+            (Kind::Collect(space), Err(_)) => self.cancel_move(*space),
             // There is no such directory, or inode, any more.
             (Kind::WriteDir(dir), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
                 self.forget_dir(*dir);

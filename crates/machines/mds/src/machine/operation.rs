@@ -5,7 +5,7 @@ use super::weight::Weight;
 use crate::event::CapsUpdate;
 use crate::peer;
 use crate::request::{Extra, Request};
-use crate::types::{ClientId, DirFrag, Ino, Name, Rank, Steady};
+use crate::types::{ClientId, DirFrag, Ino, Name, Rank, Space, Steady};
 use std::collections::BTreeSet;
 
 /// Names an operation of the machine; the older one goes first.
@@ -19,6 +19,8 @@ pub(crate) enum Stop {
     Wait,
     /// It goes on at another owner, with the path that [`Mds::away`](super::Mds::away) noted.
     Away,
+    /// It goes on when a subvolume that is on its way to another owner has come there.
+    Park(Space),
     /// It ends with this errno.
     Fail(i32),
 }
@@ -52,6 +54,12 @@ pub(crate) enum Kind {
     Apply(peer::TxnId),
     /// A root of this owner gets its place in a directory that was taken over.
     Graft(Ino),
+    /// It is looked which owner a subvolume is to have.
+    Choose(Space),
+    /// All of a subvolume is found that could not go to another owner unseen.
+    Collect(Space),
+    /// A subvolume comes from another owner.
+    Take(Rank, Box<peer::Parcel>),
     /// Another owner reports the root of a part.
     Report(Rank, Box<crate::types::Inode>),
     /// An inode that a client claims is read, so that the client can be asked for it.

@@ -82,6 +82,7 @@ impl Mds {
         match &request.op {
             Op::Create { wanted, .. } => {
                 let ino = if made == Ino(0) { self.resolve(&request.path)? } else { made };
+                self.passes(ino)?;
                 self.inode(ino)?;
                 if self.purging.contains(&ino) {
                     // A capability of it would be gone with it, and the client would not know.
@@ -111,10 +112,12 @@ impl Mds {
     /// The inode at a path.
     pub(crate) fn resolve(&mut self, path: &FilePath) -> Exec<Ino> {
         let mut at = path.ino;
+        self.passes(at)?;
         if !self.is_mine(at) {
             return self.away(path.clone());
         }
         self.begin(at)?;
+        self.passes(at)?;
         let mut to = 0;
         for name in path.path.split(|b| *b == b'/') {
             to += name.len() + 1;
@@ -175,6 +178,7 @@ impl Mds {
         match self.entry(frag, name)? {
             Link::Absent => Ok(None),
             Link::Primary(ino) => {
+                self.passes(ino)?;
                 self.look(ino);
                 Ok(Some(ino))
             }
@@ -207,7 +211,9 @@ impl Mds {
                 self.send_reply(client, reply, batch, wrote, made);
             }
             Err(Stop::Fail(errno)) => self.refuse(client, request, errno, false),
-            Err(Stop::Wait | Stop::Away) => self.refuse(client, request, Errno::EIO.0, false),
+            Err(Stop::Wait | Stop::Away | Stop::Park(_)) => {
+                self.refuse(client, request, Errno::EIO.0, false)
+            }
         }
     }
 
@@ -230,7 +236,7 @@ impl Mds {
         if let Some(page) = answer.page {
             let mut entries = Vec::with_capacity(page.entries.len());
             for (name, ino, d_type) in page.entries {
-                let stat = if self.is_mine(ino) {
+                let stat = if self.serves(ino) {
                     self.record(client, ino, 0)?
                 } else {
                     self.shadow_record(ino, d_type)

@@ -26,6 +26,7 @@ impl Mds {
     /// effect with the next event.
     pub fn set_owners(&mut self, owners: u16, absent: BTreeSet<Rank>) {
         let alone = self.conf.owners <= 1;
+        self.peers.choose_all |= self.conf.owners < owners || self.conf.absent != absent;
         self.conf.owners = self.conf.owners.max(owners);
         if alone && self.conf.owners > 1 {
             self.begin_to_share();
@@ -116,6 +117,11 @@ impl Mds {
             Message::TakenOver => self.handed_over(from),
             Message::Look { map, round } => self.take_look(from, map, round),
             Message::Still { round, last } => self.take_still(from, round, last),
+            Message::Give(parcel) => {
+                self.start(ClientId(0), Kind::Take(from, parcel));
+            }
+            Message::Taken(space, turn) => self.has_taken(from, space, turn),
+            Message::Recall(space, turn) => self.take_recall(from, space, turn),
             Message::Prepare(prepare) => self.take_prepare(from, prepare),
             Message::Prepared(txn, found) => self.halves_ready(from, txn, Ok(found)),
             Message::Refused(txn, why) => self.halves_ready(from, txn, Err(why)),
@@ -180,6 +186,7 @@ impl Mds {
             if let Some(dir) = dir {
                 self.account(dir, change, stamp);
             }
+            self.choose_root(ino);
         }
         self.report_taken(from, ino, version);
         Ok(())
@@ -204,6 +211,7 @@ impl Mds {
             kept: self.peers.kept.clone(),
             left: self.has_left(),
             records: self.peers.records.clone(),
+            lots: self.peers.lots.clone(),
         }
     }
 
@@ -245,7 +253,7 @@ impl Mds {
 
     /// Whether nothing of other owners is under way here.
     pub fn is_quiet(&self) -> bool {
-        !self.has_transactions() && self.peers.reports.is_empty()
+        !self.has_transactions() && self.peers.reports.is_empty() && !self.has_moves()
     }
 
     /// Says again what has no answer.
@@ -277,6 +285,7 @@ impl Mds {
         }
         words.extend(self.hand_over_again());
         words.extend(self.look_again());
+        words.extend(self.moves_again());
         for (rank, batch, message) in words {
             self.say(rank, batch, message);
         }
@@ -287,7 +296,9 @@ impl Mds {
         let later = self.peers.later.values().min().copied();
         let tells = self.peers.leaving == Some(Leaving::Tell);
         let looks = self.peers.rest.round.is_some();
-        let waits = self.has_transactions() || !self.peers.reports.is_empty() || tells || looks;
+        let moves = self.has_moves();
+        let waits =
+            self.has_transactions() || !self.peers.reports.is_empty() || tells || looks || moves;
         let again = waits.then(|| self.peers.asked + self.conf.peer_retry);
         if let Some(at) = later.into_iter().chain(again).min() {
             self.wake(at.max(self.now + 1));

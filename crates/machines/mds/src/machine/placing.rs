@@ -75,9 +75,33 @@ impl Mds {
         self.random(inherited).map(|policy| (at, policy))
     }
 
-    fn policy_of(&self, inode: &Inode) -> Option<Policy> {
+    /// The owner that a subvolume is to have: that of its own pin, or what is said above of those
+    /// made there. Chance places new directories alone. What is below a quota stays together.
+    pub(crate) fn wished(&self, root: Ino) -> Option<Rank> {
+        let node = self.nodes.get(&root)?;
+        let (dir, name) = node.parent.as_ref().filter(|(d, _)| !d.is_system())?;
+        if !self.is_mine(*dir) || self.part_of(*dir) != Ino::ROOT {
+            return None;
+        }
+        if self.quota_of(*dir).is_some() {
+            return Some(self.conf.rank);
+        }
+        let above = || match self.policy_above(*dir) {
+            Some((_, Policy::Pin(rank))) => rank,
+            Some((at, Policy::Distributed)) if at == *dir => self.by_hash(dir.0, name),
+            _ => self.conf.rank,
+        };
+        Some(self.pinned_to(&node.inode).unwrap_or_else(above))
+    }
+
+    /// The owner that a directory is pinned to, if it is there.
+    fn pinned_to(&self, inode: &Inode) -> Option<Rank> {
         let pin = inode.pin.checked_sub(1).and_then(|p| u16::try_from(p).ok());
-        if let Some(rank) = pin.and_then(|p| self.named(p)).filter(|r| self.is_there(*r)) {
+        pin.and_then(|p| self.named(p)).filter(|r| self.is_there(*r))
+    }
+
+    fn policy_of(&self, inode: &Inode) -> Option<Policy> {
+        if let Some(rank) = self.pinned_to(inode) {
             return Some(Policy::Pin(rank));
         }
         if inode.distributed && self.conf.distributed {
@@ -96,6 +120,7 @@ impl Mds {
 
     /// Pins to ranks name these owners from now on.
     pub fn set_ranks(&mut self, ranks: BTreeMap<u16, Rank>) {
+        self.peers.choose_all |= self.conf.ranks != ranks;
         self.conf.ranks = ranks;
     }
 
@@ -104,7 +129,7 @@ impl Mds {
     }
 
     /// Whether an owner takes new directories.
-    fn is_there(&self, rank: Rank) -> bool {
+    pub(crate) fn is_there(&self, rank: Rank) -> bool {
         let gone = self.conf.absent.contains(&rank) || self.peers.kept.contains(&rank);
         rank.0 < self.conf.owners && !gone
     }

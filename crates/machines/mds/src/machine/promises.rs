@@ -119,7 +119,7 @@ impl Mds {
     }
 
     /// Goes by a promise from now on.
-    fn promise(&mut self, space: Space, promise: Promise) {
+    pub(crate) fn promise(&mut self, space: Space, promise: Promise) {
         self.promises.insert(space, promise);
         self.entrance.sched.set_tenant(OpClass::Client, space.0.into(), promise.spec(), self.now);
         self.log_promise(space);

@@ -7,7 +7,7 @@ use super::node::{Dirty, Link};
 use super::operation::Phase;
 use crate::action::Tables;
 use crate::conf::Conf;
-use crate::peer::{Prepared, Root, TxnId};
+use crate::peer::{Lot, Prepared, Root, TxnId};
 use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Rank, Space, Steady, mode};
 use bytes::Bytes;
 use denc::{Decode, Reader};
@@ -94,6 +94,9 @@ impl Replay {
             self.tables = Tables { promises, owners, ..tables };
         }
         self.apply_owners(batch, record.roots, record.prepared, record.decided);
+        for (space, lot) in record.lots {
+            self.apply_lot(space, lot);
+        }
         for (space, next) in record.next {
             let n = self.tables.next.entry(space).or_default();
             *n = next.max(*n);
@@ -131,6 +134,28 @@ impl Replay {
         for ino in record.gone {
             self.entries.remove(&DirFrag::whole(ino));
         }
+    }
+
+    /// Takes in that a subvolume moves. What is in the log of one that is not here is at rest, and
+    /// may have been changed by another owner since.
+    fn apply_lot(&mut self, space: Space, lot: Option<Lot>) {
+        let known = self.tables.owners.lots.get(&space);
+        let gone = match (&lot, known) {
+            (Some(lot), _) => {
+                let goes = lot.parcel.is_none() || lot.rested;
+                (lot.holder != self.conf.rank && goes).then(|| (lot.root, lot.older.clone()))
+            }
+            (None, Some(lot)) => Some((lot.root, lot.older.clone())),
+            (None, None) => None,
+        };
+        if let Some((root, older)) = gone {
+            let of = |ino: Ino| ino.space() == space || ino == root || older.contains(&ino);
+            self.entries.retain(|dir, _| !of(dir.ino));
+        }
+        match lot {
+            Some(lot) => self.tables.owners.lots.insert(space, lot),
+            None => self.tables.owners.lots.remove(&space),
+        };
     }
 
     fn apply_owners(
@@ -181,6 +206,7 @@ impl Replay {
         mds.phase = Phase::Reconnect(tables.sessions.keys().copied().collect());
         mds.next_ino = tables.next;
         mds.peers.kept = tables.owners.kept.clone();
+        mds.adopt_lots(&tables.owners.lots);
         mds.promises = tables.promises;
         mds.adopt_promises();
         for (client, record) in tables.sessions {

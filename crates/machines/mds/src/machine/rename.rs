@@ -107,6 +107,9 @@ impl Mds {
         self.set_link(source, &old, Link::Absent);
         self.set_link(target, &new, link);
         let mut change = Change::name(is_dir, 1);
+        if is_dir && self.space_of(from) == Space::COMMON {
+            self.peers.choose_all = true;
+        }
         if moved {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.parent = Some((to, new.clone()));

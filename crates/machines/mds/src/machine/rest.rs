@@ -122,6 +122,7 @@ impl Mds {
         let rounds = self.peers.rest.rounds;
         self.peers.rest = Rest { rounds, ..Rest::default() };
         self.peers.leaving = None;
+        self.peers.choose_all = true;
         self.judge.extend(self.nodes.keys());
         // What was found meanwhile and not begun.
         for ino in self.recovering.clone() {
@@ -167,6 +168,7 @@ impl Mds {
             && self.peers.leaving >= Some(Leaving::Still)
             && self.is_log_empty()
             && self.is_quiet()
+            && self.peers.parked.is_empty()
             && self.ops.is_empty()
             && self.size_work.is_empty()
             && self.purging.is_empty()

@@ -49,7 +49,11 @@ impl Mds {
         };
         let way = if kept.is_some() { Vec::new() } else { self.way_to(ino) };
         // Of another owner's part, the names above its root are not known here.
-        let whole = self.conf.owners <= 1 || self.part_of(ino) == Ino::ROOT;
+        let part = self.part_of(ino);
+        let (whole, way) = match self.way_above(part) {
+            Some(above) => (true, [above, way].concat()),
+            None => (self.conf.owners <= 1 || part == Ino::ROOT, way),
+        };
         let inside = |g: &Grant| match kept {
             Some(kept) => kept,
             None => g.path.is_empty() || whole && way.starts_with(&g.path),

@@ -56,7 +56,7 @@ impl Mds {
             let root = self.roots.get(&space).filter(|ino| self.nodes.contains_key(ino));
             TenantUse {
                 space,
-                path: root.map(|ino| self.way_to(*ino)),
+                path: root.map(|ino| self.way_above(*ino).unwrap_or_else(|| self.way_to(*ino))),
                 promise: self.promises.get(&space).copied(),
                 offered: counted.offered,
                 served: counted.served,

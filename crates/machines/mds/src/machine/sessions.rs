@@ -201,6 +201,10 @@ impl Mds {
         let Phase::Reconnect(_) = self.phase else { return };
         for claim in claims {
             let ino = claim.ino;
+            if self.has_gone(ino) {
+                self.peers.exports.push((client, ino, claim.cap_id));
+                continue;
+            }
             self.claims.insert(client, claim);
             if self.nodes.contains_key(&ino) {
                 self.attach_claims(ino);
@@ -273,6 +277,7 @@ impl Mds {
                 self.go_on_keeping(owner);
             }
         }
+        self.go_on_moving();
         for event in self.deferred.take() {
             self.take(event);
         }

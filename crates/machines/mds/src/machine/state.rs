@@ -3,8 +3,8 @@
 use super::operation::OpId;
 use super::weight::{Output, Weight};
 use crate::action::Action;
-use crate::event::Token;
-use crate::peer::{Prepared, Root, TxnId};
+use crate::event::{Event, Token};
+use crate::peer::{Lot, Prepared, Root, TxnId};
 use crate::request::FilePath;
 use crate::rights::Rights;
 use crate::types::{
@@ -98,6 +98,7 @@ pub(crate) struct Open {
     pub roots: BTreeSet<Ino>,
     pub prepared: BTreeSet<TxnId>,
     pub decided: BTreeSet<TxnId>,
+    pub lots: BTreeSet<Space>,
 }
 
 impl Open {
@@ -114,6 +115,7 @@ impl Open {
             && self.roots.is_empty()
             && self.prepared.is_empty()
             && self.decided.is_empty()
+            && self.lots.is_empty()
     }
 }
 
@@ -247,6 +249,27 @@ pub(crate) struct Peers {
     pub placeless: BTreeSet<Ino>,
     /// Roots that are reported.
     pub reports: BTreeMap<Ino, (Token, Rank, Box<Inode>)>,
+    /// Subvolumes that have moved, or are on their way.
+    pub lots: BTreeMap<Space, Lot>,
+    /// Roots of subvolumes, and directories in them that are older: their numbers are of another
+    /// space.
+    pub odd: BTreeMap<Ino, Space>,
+    /// Subvolumes with the root of another owner's part in them.
+    pub mixed: BTreeSet<Space>,
+    /// Subvolumes that are to go to another owner, up to the record that says so.
+    pub moving: BTreeMap<Space, Moving>,
+    /// Requests that wait for a subvolume on its way.
+    pub parked: BTreeMap<Space, Vec<Event>>,
+    /// Subvolumes of which it is to be looked which owner they are to have.
+    pub choose: BTreeSet<Space>,
+    /// All of them are.
+    pub choose_all: bool,
+    /// Subvolumes that others are to give back.
+    pub recalls: BTreeSet<Space>,
+    /// Roots that are reported without waiting for the next write.
+    pub urgent: BTreeSet<Ino>,
+    /// Capabilities that clients claim of subvolumes that are not here any more.
+    pub exports: Vec<(ClientId, Ino, u64)>,
     /// The number of the next transaction.
     pub next_txn: u64,
     /// The current operation waits for no other transaction.
@@ -255,6 +278,23 @@ pub(crate) struct Peers {
     pub onward: Option<FilePath>,
     /// When others were last asked again.
     pub asked: Steady,
+}
+
+/// A subvolume that is to go to another owner. A crash, or another wish, ends that.
+#[derive(Clone, Debug)]
+pub(crate) struct Moving {
+    pub to: Rank,
+    pub root: Ino,
+    /// Directories of which the names were looked through, of all that have to be.
+    pub looked: usize,
+    /// They all were.
+    pub found: bool,
+    /// It is to be looked whether a client has what could not be carried over.
+    pub look: bool,
+    /// No requests of the subvolume are carried out, and clients give all back.
+    pub stopped: bool,
+    /// Inodes of which clients may have something yet.
+    pub held: BTreeSet<Ino>,
 }
 
 /// What a part's root is told of what is above it.

@@ -86,6 +86,9 @@ impl Mds {
                 self.purgeable.remove(&ino);
                 continue;
             }
+            if !self.serves(ino) {
+                continue;
+            }
             let held = !node.caps.is_empty() && self.conf.bug != Bug::PurgeOpen;
             let own = self.dirs.get(&DirFrag::whole(ino));
             let busy = own.is_some_and(|d| !d.writing.is_empty() || d.fetching > 0);
@@ -136,6 +139,7 @@ impl Mds {
         if space != Space(0) {
             self.forget_promise(space);
             self.roots.remove(&space);
+            self.cancel_move(space);
         }
         self.set_link(DirFrag::whole(dir), &name, Link::Absent);
         self.account(dir, Change::name(is_dir, -1).with(stat, -1), stamp);

@@ -78,6 +78,7 @@ impl Mds {
                 node.inode.quota = quota;
             }
             self.with_quota.insert(ino);
+            self.peers.choose_all = true;
         } else if name == "ceph.dir.subvolume" {
             let on = value.is_some_and(|v| number(v).is_ok_and(|n| n != 0));
             self.set_subvolume(ino, on)?;
@@ -120,6 +121,7 @@ impl Mds {
             }
             _ => return fail(Errno::EINVAL),
         }
+        self.pin_changed(ino);
         Ok(())
     }
 
@@ -154,6 +156,7 @@ impl Mds {
             node.inode.space = space;
         }
         self.roots.insert(space, ino);
+        self.note_root(ino, space);
         Ok(())
     }
 

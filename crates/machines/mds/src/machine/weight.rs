@@ -9,7 +9,7 @@ use crate::request::{Extra, FileLock, InodeStat, LockKind, Op, Release, Request}
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::ops::Deref;
 
@@ -321,6 +321,12 @@ impl Queue {
             self.list.shrink_to(2 * self.list.len());
         }
         Some(entry)
+    }
+
+    /// Forgets entries of directories.
+    pub fn forget(&mut self, dirs: &BTreeSet<DirFrag>) {
+        self.list.retain(|(dir, _)| !dirs.contains(dir));
+        self.names = self.list.iter().map(|(_, name)| heap(name)).sum();
     }
 
     pub fn len(&self) -> usize {

@@ -31,7 +31,7 @@ impl Mds {
         self.is_being_written(&What::Backtrace(ino))
     }
 
-    fn is_being_written(&self, what: &What) -> bool {
+    pub(crate) fn is_being_written(&self, what: &What) -> bool {
         self.writes.values().any(|w| w.what == *what)
     }
 
@@ -87,7 +87,7 @@ impl Mds {
         true
     }
 
-    fn write_base(&mut self, ino: Ino) {
+    pub(crate) fn write_base(&mut self, ino: Ino) {
         let (Some(since), Some(node)) = (self.dirty_base.remove(&ino), self.nodes.get(&ino)) else {
             return;
         };
