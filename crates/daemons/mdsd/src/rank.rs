@@ -3,6 +3,7 @@
 mod clients;
 mod damage;
 mod forward;
+mod health;
 mod load;
 mod onward;
 mod scrub;
@@ -19,6 +20,7 @@ use clients::Asked;
 pub use clients::Client;
 use damage::{Damage, DamageTable};
 use mds::{Batch, Conf, Event, Mds, Token};
+use messages::MdsHealth;
 use msgr::{Connection, Message, ReceiveGuard};
 use onward::Onward;
 use scrub::Scrubs;
@@ -57,6 +59,8 @@ pub struct Rank {
     core: RefCell<Option<Mds>>,
     began: Instant,
     pub clients: RefCell<BTreeMap<u64, Client>>,
+    /// Bytes of what they say about themselves.
+    client_bytes: Cell<usize>,
     asked: RefCell<BTreeMap<(u64, u64), Asked>>,
     /// Requests that go on at another rank, and those that come from one.
     onward: RefCell<Onward>,
@@ -109,6 +113,7 @@ impl Rank {
             core: RefCell::default(),
             began: Instant::now(),
             clients: RefCell::default(),
+            client_bytes: Cell::default(),
             asked: RefCell::default(),
             onward: RefCell::default(),
             waiting: RefCell::default(),
@@ -159,9 +164,7 @@ impl Rank {
         let (owners, absent) = crate::peers::owners(&map);
         let (rests, asleep, number) = crate::peers::rest(&map);
         Conf {
-            cache_bytes_max: usize::try_from(conf.u64("mds_cache_memory_limit"))
-                .unwrap_or(usize::MAX),
-            cache_reservation: conf.f64("mds_cache_reservation"),
+            bounds: health::bounds(&conf),
             session_timeout: u64::from(map.session_timeout) * second,
             session_autoclose: u64::from(map.session_autoclose) * second,
             max_file_size: map.max_file_size,
@@ -187,7 +190,7 @@ impl Rank {
     pub fn take_settings(&self) {
         let now = self.conf();
         if let Some(core) = &mut *self.core.borrow_mut() {
-            core.set_cache_bytes_max(now.cache_bytes_max, now.cache_reservation);
+            core.set_bounds(now.bounds);
             core.set_spreading(now.distributed, now.random, now.random_max);
         }
         self.event(Event::Wake);
@@ -265,6 +268,9 @@ impl Rank {
         while let Some(action) = core.poll() {
             actions.push(action);
         }
+        let bytes = self.clients.borrow().values().map(|c| health::bytes_of(&c.info)).sum();
+        self.client_bytes.set(bytes);
+        core.set_outside(bytes);
         self.core.replace(Some(core));
         for action in actions {
             self.act(action);
@@ -299,6 +305,24 @@ impl Rank {
         self.alarm_set.notify_one();
         self.left_set.notify_waiters();
         self.rows_removed.notify_waiters();
+    }
+
+    /// What is wrong. So many clients are complained of one by one.
+    pub fn health(&self, few: usize) -> MdsHealth {
+        let found = self.look(|core| (core.complaints(), core.memory()));
+        let Some((complaints, memory)) = found else { return MdsHealth::default() };
+        let known = self.clients.borrow();
+        let info = |id| known.get(&id).map(|c| &c.info);
+        MdsHealth { metrics: health::metrics(&complaints, &memory, few, info) }
+    }
+
+    /// Counts what a client says about itself: that of a new one, and that of one that is gone.
+    fn count_client(&self, new: usize, gone: usize) {
+        let bytes = (self.client_bytes.get() + new).saturating_sub(gone);
+        self.client_bytes.set(bytes);
+        if let Some(core) = &mut *self.core.borrow_mut() {
+            core.set_outside(bytes);
+        }
     }
 
     /// Clients wait for this map before they go on.

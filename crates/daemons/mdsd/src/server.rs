@@ -11,7 +11,9 @@ use daemon_frame::commands::{AnswerParts, parts};
 use daemon_frame::threads::{self, Daemon, MakeOptions, Service};
 use daemon_frame::{Frame, Options, send, version_facts};
 use denc::{Decode, Encode, Features};
-use messages::{Command, CommandReply, FsPeerMessage, MdsBeacon, MdsMapMsg, Paxos, Payload};
+use messages::{
+    Command, CommandReply, FsPeerMessage, MdsBeacon, MdsHealth, MdsMapMsg, Paxos, Payload,
+};
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -410,9 +412,16 @@ impl Inner {
             metadata,
             features: types::features::SUPPORTED.0,
             fs: self.frame.conf.borrow().str("mds_join_fs"),
+            health: self.health(),
             log: self.change_claim(|claim| claim.in_beacon(seq)).to_owned(),
-            ..MdsBeacon::default()
         });
+    }
+
+    /// What is wrong with the rank.
+    fn health(&self) -> MdsHealth {
+        let few = self.frame.conf.borrow().u64("mds_health_summarize_threshold");
+        let few = usize::try_from(few).unwrap_or(usize::MAX);
+        self.rank().map(|r| r.health(few)).unwrap_or_default()
     }
 
     fn change_claim<T>(&self, f: impl FnOnce(&mut LogClaim) -> T) -> T {

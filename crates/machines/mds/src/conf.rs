@@ -8,10 +8,8 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 /// What an operator can set, and limits.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// Bytes that the server may hold for clients (`mds_cache_memory_limit`).
-    pub cache_bytes_max: usize,
-    /// The part of them that is kept free (`mds_cache_reservation`).
-    pub cache_reservation: f64,
+    /// What may be in memory, and what is asked of clients so that it stays so.
+    pub bounds: Bounds,
     /// Entries of directories that the cache may hold, whatever they take.
     pub cache_entries_max: usize,
     /// Entries that are changed and not at rest: above this they are written.
@@ -85,8 +83,7 @@ pub struct Conf {
 impl Default for Conf {
     fn default() -> Self {
         Conf {
-            cache_bytes_max: 4 << 30,
-            cache_reservation: 0.05,
+            bounds: Bounds::default(),
             cache_entries_max: usize::MAX,
             dirty_entries_max: 20_000,
             log_batches_max: 4_096,
@@ -128,10 +125,73 @@ impl Default for Conf {
     }
 }
 
-impl Conf {
+/// What may be in memory, and what is asked of clients so that it stays so. Names of 16.2's options
+/// are beside the fields; rates are half-lives in seconds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Bounds {
+    /// Bytes that the server may hold for clients (`mds_cache_memory_limit`).
+    pub bytes: usize,
+    /// The part of them that is kept free (`mds_cache_reservation`).
+    pub reservation: f64,
+    /// An operator hears of so many times of them (`mds_health_cache_threshold`).
+    pub health_threshold: f64,
+    /// Capabilities that a client is asked for at once (`mds_recall_max_caps`).
+    pub recall_max: usize,
+    /// And lately (`mds_recall_max_decay_threshold`).
+    pub recall_threshold: f64,
+    /// What lately means (`mds_recall_max_decay_rate`).
+    pub recall_rate: f64,
+    /// And all clients lately (`mds_recall_global_max_decay_threshold`).
+    pub recall_global_threshold: f64,
+    /// A client that owes more is complained of (`mds_recall_warning_threshold`).
+    pub warning_threshold: f64,
+    /// How long that is remembered (`mds_recall_warning_decay_rate`).
+    pub warning_rate: f64,
+    /// A client with fewer is not complained of for that (`mds_min_caps_working_set`).
+    pub working_set: usize,
+    /// A client with more is asked although there is memory (`mds_max_caps_per_client`).
+    pub caps_max: usize,
+    /// A client with fewer is not asked for any (`mds_min_caps_per_client`).
+    pub caps_min: usize,
+    /// A client that uses fewer than its capabilities shifted by this is asked
+    /// (`mds_session_cache_liveness_magnitude`).
+    pub liveness_magnitude: u32,
+    /// How long the use of capabilities is remembered (`mds_session_cache_liveness_decay_rate`).
+    pub liveness_rate: f64,
+    /// Changes of a client of which it does not say that it has the answers
+    /// (`mds_max_completed_requests`).
+    pub completed_max: usize,
+    /// A request waits so many nanoseconds for its client to give something back.
+    pub wait: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            bytes: 4 << 30,
+            reservation: 0.05,
+            health_threshold: 1.5,
+            recall_max: 30_000,
+            recall_threshold: 131_072.0,
+            recall_rate: 1.5,
+            recall_global_threshold: 131_072.0,
+            warning_threshold: 262_144.0,
+            warning_rate: 60.0,
+            working_set: 10_000,
+            caps_max: 1 << 20,
+            caps_min: 100,
+            liveness_magnitude: 10,
+            liveness_rate: 300.0,
+            completed_max: 100_000,
+            wait: 10 * SECOND,
+        }
+    }
+}
+
+impl Bounds {
     /// Above so many bytes the cache shrinks.
-    pub(crate) fn bytes_wanted(&self) -> usize {
-        (self.cache_bytes_max as f64 * (1.0 - self.cache_reservation.clamp(0.0, 0.9))) as usize
+    pub(crate) fn wanted(&self) -> usize {
+        (self.bytes as f64 * (1.0 - self.reservation.clamp(0.0, 0.9))) as usize
     }
 }
 

@@ -214,6 +214,20 @@ mds_beacon_interval|float|advanced|4||r|mon,mds|Seconds between two beacons of a
 mds_join_fs|str|basic|||r|mds|The file system that a metadata server prefers.
 mds_cache_memory_limit|size|basic|4G|64M..|r|mds|Bytes that a metadata server may hold for clients: inodes, names, capabilities, sessions and requests.
 mds_cache_reservation|float|advanced|0.05|0..0.9|r|mds|The part of mds_cache_memory_limit that a metadata server keeps free.
+mds_health_cache_threshold|float|advanced|1.5|1..|r|mds|MDS_CACHE_OVERSIZED above so many times mds_cache_memory_limit.
+mds_health_summarize_threshold|uint|advanced|10|0..|r|mds|Health names so many clients one by one; more are counted.
+mds_recall_max_caps|size|advanced|30000|1..|r|mds|Capabilities that a client is asked to give back at once, at most.
+mds_recall_max_decay_threshold|size|advanced|128K|1..|r|mds|Capabilities that a client is asked for within mds_recall_max_decay_rate, about.
+mds_recall_max_decay_rate|float|advanced|1.5|0.1..|r|mds|Half-life in seconds of what clients were asked for.
+mds_recall_global_max_decay_threshold|size|advanced|128K|1..|r|mds|Capabilities that all clients together are asked for within mds_recall_max_decay_rate, about.
+mds_recall_warning_threshold|size|advanced|256K|1..|r|mds|MDS_CLIENT_RECALL for a client that was asked for so many capabilities and did not give them back.
+mds_recall_warning_decay_rate|float|advanced|60|1..|r|mds|Half-life in seconds of what a client was asked for and did not give back.
+mds_min_caps_working_set|uint|advanced|10000|0..|r|mds|A client with no more capabilities is not complained of by mds_recall_warning_threshold.
+mds_max_caps_per_client|uint|advanced|1M|1..|r|mds|A client with more capabilities is asked for some although there is memory.
+mds_min_caps_per_client|uint|advanced|100|0..|r|mds|A client with no more capabilities is not asked for any.
+mds_session_cache_liveness_magnitude|size|advanced|10|0..63|r|mds|A client that used less than its capabilities divided by this power of two is asked for some.
+mds_session_cache_liveness_decay_rate|float|advanced|300|1..|r|mds|Half-life in seconds of how often a client used its capabilities.
+mds_max_completed_requests|uint|dev|100000|100..|r|mds|Changes of a client wait when so many are done of which it does not say that it has the answers.
 mds_export_ephemeral_distributed|bool|advanced|true||r|mds|Whether ceph.dir.pin.distributed of a directory spreads those made in it over ranks.
 mds_export_ephemeral_random|bool|advanced|true||r|mds|Whether ceph.dir.pin.random of a directory has a part of those made below it go to any rank.
 mds_export_ephemeral_random_max|float|advanced|0.01|0..1|r|mds|The largest part that ceph.dir.pin.random may say.

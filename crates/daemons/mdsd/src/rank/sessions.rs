@@ -1,6 +1,7 @@
 //! Sessions of clients: messages in, answers out.
 
 use super::clients::{Asked, Client};
+use super::health::bytes_of;
 use super::{Rank, Waiting};
 use crate::convert::{self, Around, Shape};
 use crate::rights::Rights;
@@ -67,7 +68,9 @@ impl Rank {
             since: tokio::time::Instant::now(),
             reclaimed_by: None,
         };
-        self.clients.borrow_mut().insert(id, client);
+        let bytes = bytes_of(&client.info);
+        let old = self.clients.borrow_mut().insert(id, client);
+        self.count_client(bytes, old.map_or(0, |c| bytes_of(&c.info)));
     }
 
     pub(super) fn conn(&self, client: ClientId) -> Option<Rc<Connection>> {
@@ -219,6 +222,11 @@ impl Rank {
         if bytes > METADATA_BYTES_MAX || self.clients.borrow().len() >= SESSIONS_MAX {
             return reject("too much metadata, or too many sessions".to_owned());
         }
+        let known = self.clients.borrow().contains_key(&id);
+        if !known && !self.look(|core| core.admits_session(bytes)).unwrap_or(true) {
+            let why = "sessions take a quarter of mds_cache_memory_limit: no more until some end";
+            return reject(why.to_owned());
+        }
         let addr = address(conn);
         let refused = server.rados.objecter().map().is_some_and(|map| map.is_blocklisted(&addr));
         if refused {
@@ -254,7 +262,9 @@ impl Rank {
                 since: tokio::time::Instant::now(),
                 reclaimed_by: None,
             };
-            clients.insert(id, client);
+            let old = clients.insert(id, client).map_or(0, |c| bytes_of(&c.info));
+            drop(clients);
+            self.count_client(bytes_of(&info), old);
         }
         let Some(me) = self.me.upgrade() else { return };
         let may = rights.core.clone();
@@ -458,6 +468,7 @@ impl Rank {
     /// A session is over.
     fn ended(&self, client: ClientId) {
         let Some(gone) = self.clients.borrow_mut().remove(&client.0) else { return };
+        self.count_client(0, bytes_of(&gone.info));
         self.asked.borrow_mut().retain(|(c, _), _| *c != client.0);
         self.onward.borrow_mut().forget(client.0);
         if let Some(by) = gone.reclaimed_by

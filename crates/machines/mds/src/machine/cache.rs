@@ -7,21 +7,15 @@ use super::Mds;
 use super::node::{Directory, Entry, Fetch, Link, Node};
 use super::operation::{Exec, Have, OpId, Stop, fail};
 use super::weight;
-use crate::action::{Action, SessionMessage};
+use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
 use crate::request::FilePath;
-use crate::types::{Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name};
+use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name};
 use types::Errno;
 
 /// Directories with so many entries are read whole when one of them is wanted.
 const READ_WHOLE: i64 = 256;
-
-/// Clients are asked to drop inodes at most so often, in nanoseconds.
-const RECALL_EVERY: u64 = 1_000_000_000;
-
-/// A client with fewer inodes is not asked for any.
-const RECALL_MIN: usize = 100;
 
 /// So many entries are looked at after an event, at most, to drop them.
 const TRIES_MAX: usize = 2_048;
@@ -407,11 +401,11 @@ impl Mds {
 
     /// Whether there is more in memory than should be.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() > self.conf.cache_entries_max || self.bytes() > self.conf.bytes_wanted()
+        self.queue.len() > self.conf.cache_entries_max || self.bytes() > self.conf.bounds.wanted()
     }
 
     /// Whether none of the entries can be dropped: as far as was seen, all are in use.
-    fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         self.barren > 2 * self.queue.len()
     }
 
@@ -461,30 +455,5 @@ impl Mds {
             self.wake(self.now);
         }
         self.recall();
-    }
-
-    /// Asks clients to drop inodes while there are too many entries of which none may go: those
-    /// that have the most, and at most once a while.
-    fn recall(&mut self) {
-        let due = self.recalled.is_none_or(|at| self.now >= at + RECALL_EVERY);
-        if !self.is_full() || !due {
-            return;
-        }
-        let most = self.sessions.values().map(|s| s.inodes.len()).max().unwrap_or(0);
-        if most < RECALL_MIN {
-            return;
-        }
-        self.recalled = Some(self.now);
-        let many: Vec<(ClientId, u64)> = self
-            .sessions
-            .iter()
-            .filter(|(_, s)| s.inodes.len() >= RECALL_MIN && s.inodes.len() * 2 >= most)
-            .map(|(c, s)| (*c, (s.inodes.len() - s.inodes.len() / 4) as u64))
-            .collect();
-        for (client, max_caps) in many {
-            let message = SessionMessage::Recall { max_caps };
-            self.tell(client, Batch(0), Action::Session(client, message));
-        }
-        self.release_output();
     }
 }

@@ -14,7 +14,9 @@ use crate::caps::{self, Group, Mode};
 use crate::conf::Bug;
 use crate::event::CapsUpdate;
 use crate::request::{CapGrant, InodeStat, Release};
-use crate::types::{Batch, ClientId, Ino, Layout};
+use crate::types::{Batch, ClientId, Ino, Layout, Name};
+use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// A writer is granted so many objects more than there are at most.
 const AHEAD_OBJECTS: u64 = 1_024;
@@ -247,13 +249,15 @@ impl Mds {
 
     fn issue(&mut self, client: ClientId, ino: Ino, wanted: u32) -> CapGrant {
         let bug = self.conf.bug;
+        let bare = wanted == 0 && self.is_bare(client, ino);
         let locked = self.locked(ino);
+        self.lives(client);
         let (Some(session), Some(node)) =
             (self.sessions.get_mut(&client), self.nodes.get_mut(&ino))
         else {
             return CapGrant::default();
         };
-        if session.evicting {
+        if session.evicting || bare {
             return CapGrant::default();
         }
         session.inodes.insert(ino);
@@ -426,6 +430,7 @@ impl Mds {
             return;
         }
         self.barren = 0;
+        self.gave_back(client);
         if nlink == Some(0) {
             self.purgeable.insert(ino);
         }
@@ -529,7 +534,11 @@ impl Mds {
         let done = match (update.flush, self.sessions.get_mut(&client)) {
             (Some(flush), Some(session)) => {
                 session.record.forget_flushes_below(update.oldest_flush);
-                session.record.flushes.insert(flush, ()).is_some()
+                let known = session.record.flushes.insert(flush, ()).is_some();
+                if session.record.flushes.len() > self.conf.bounds.completed_max {
+                    session.record.flushes.pop_first();
+                }
+                known
             }
             _ => false,
         };
@@ -569,8 +578,12 @@ impl Mds {
             inode.btime = attrs.btime;
             changed = true;
         }
+        let bytes = |all: &BTreeMap<Name, Bytes>| -> usize {
+            all.iter().map(|(name, value)| name.len() + value.len()).sum()
+        };
         if dirty & caps::XATTR_EXCL != 0
             && let Some(xattrs) = &attrs.xattrs
+            && bytes(xattrs) <= self.conf.max_xattr_bytes
         {
             // Virtual ones are no client's to change in this way.
             let own = xattrs.iter().filter(|(name, _)| !name.starts_with(b"ceph."));

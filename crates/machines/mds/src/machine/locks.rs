@@ -24,6 +24,9 @@ impl Mds {
             self.interrupt(ino, wish.rule, &lock);
             return Ok(Answer::default());
         }
+        if lock.kind != LockType::Unlock && self.has_too_many_locks(client, ino) {
+            return fail(Errno::ENOLCK);
+        }
         let Some(node) = self.nodes.get_mut(&ino) else { return fail(Errno::EIO) };
         let locks = node.locks.get_or_insert_default();
         locks.waiting.retain(|(o, _, _)| *o != op);

@@ -161,7 +161,7 @@ impl Mds {
         let caps: usize = self.sessions.values().map(|s| s.inodes.len()).sum();
         Memory {
             bytes: n(self.bytes()),
-            limit: n(self.conf.cache_bytes_max),
+            limit: n(self.conf.bounds.bytes),
             items: n(self.nodes.len() + self.queue.len() + self.dirs.len() + caps),
             inodes: n(self.nodes.len()),
             entries: n(self.queue.len()),
@@ -170,7 +170,7 @@ impl Mds {
             inodes_in_use: n(nodes.pinned_values),
             bytes_in_use: n(nodes.pinned),
             strays: n(self.purgeable.union(&self.purging).count()),
-            session_bytes: n(self.sessions.sum().bytes),
+            session_bytes: n(self.sessions.sum().bytes + self.outside),
             request_bytes: n(self.ops.sum().bytes + self.deferred.bytes()),
             claim_bytes: n(self.claims.bytes()),
         }
@@ -186,7 +186,46 @@ impl Mds {
             + self.ops.sum().bytes
             + self.deferred.bytes()
             + self.claims.bytes()
+            + self.outside
             + places
+    }
+
+    /// Bytes that only clients can free.
+    pub(crate) fn bytes_kept(&self) -> usize {
+        let nodes = self.nodes.sum();
+        // An inode keeps its name.
+        let names = (self.dirs.sum().bytes + self.queue.bytes()) / self.queue.len().max(1);
+        nodes.pinned
+            + nodes.pinned_values * names
+            + self.sessions.sum().bytes
+            + self.ops.sum().bytes
+            + self.deferred.bytes()
+            + self.claims.bytes()
+            + self.outside
+    }
+
+    /// Sets how many bytes the shell holds for clients besides.
+    pub fn set_outside(&mut self, bytes: usize) {
+        self.outside = bytes;
+    }
+
+    /// Whether another client may have a session, of which the shell holds so many bytes: sessions
+    /// that do nothing leave three quarters of the memory to the others.
+    pub fn admits_session(&self, bytes: usize) -> bool {
+        let sessions = self.sessions.sum().bytes + self.outside + bytes;
+        sessions <= self.conf.bounds.bytes / 4
+    }
+
+    /// Whether what is being read and written has to come to its end before more begins.
+    pub(crate) fn is_choked(&self) -> bool {
+        let busy = !(self.writes.is_empty() && self.fetches.is_empty());
+        busy && self.bytes() > self.conf.bounds.bytes
+    }
+
+    /// Whether changes are written to their places for the memory that they keep.
+    pub(crate) fn is_heavy(&self) -> bool {
+        self.dirty_entries + self.backtraces.len() >= DIRTY_LEAST
+            && self.bytes() > self.conf.bounds.wanted()
     }
 
     /// Counts what has changed since the last time.
@@ -234,6 +273,9 @@ impl Mds {
         }
     }
 }
+
+/// Fewer changed entries are not worth to be written for memory.
+const DIRTY_LEAST: usize = 64;
 
 /// What a place of an inode that is looked for takes.
 const PLACE: usize = 2 * (size_of::<(Ino, (Ino, Name))>() + 1) + HEAP + 64;

@@ -5,6 +5,7 @@ mod asked;
 mod attrs;
 mod cache;
 mod capability;
+mod decay;
 mod entrance;
 mod halves;
 mod hand_over;
@@ -20,6 +21,7 @@ mod ops;
 mod owners;
 mod placing;
 mod promises;
+mod recall;
 mod recovery;
 mod rename;
 mod rest;
@@ -36,10 +38,11 @@ mod weight;
 mod write_back;
 
 use crate::action::{Action, Tables};
-use crate::conf::Conf;
+use crate::conf::{Bounds, Conf};
 use crate::event::{Event, Token};
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
+use decay::Decay;
 use entrance::Entrance;
 use node::{Directory, Fetch, Need, Node};
 use operation::{Answer, Exec, Kind, OpId, OpState, Phase, Stop};
@@ -51,6 +54,7 @@ use types::Errno;
 use weight::{Claims, Deferred, Queue, Weighed};
 
 pub use memory::Memory;
+pub use recall::Complaints;
 pub use recovery::{Replay, ReplayError};
 pub use schedule::TenantUse;
 
@@ -126,8 +130,16 @@ pub struct Mds {
     with_output: BTreeSet<ClientId>,
     claims: Claims,
     evicting: BTreeMap<Token, ClientId>,
-    /// When clients were last asked to drop inodes.
+    /// When clients were last asked to drop inodes, as there was too much in memory.
     recalled: Option<Steady>,
+    /// When it was looked last which clients have more than they should.
+    looked: Option<Steady>,
+    /// What all clients were asked for lately.
+    asked_for: Decay,
+    /// Requests that wait for their clients to give something back.
+    crowded: BTreeSet<OpId>,
+    /// Bytes that the shell holds for clients.
+    outside: usize,
     out: VecDeque<Action>,
     wake_at: Option<Steady>,
     history: Vec<Executed>,
@@ -215,6 +227,10 @@ impl Mds {
             claims: Claims::default(),
             evicting: BTreeMap::new(),
             recalled: None,
+            looked: None,
+            asked_for: Decay::default(),
+            crowded: BTreeSet::new(),
+            outside: 0,
             out: VecDeque::new(),
             wake_at: None,
             history: Vec::new(),
@@ -303,11 +319,10 @@ impl Mds {
         self.conf.data_pools = pools;
     }
 
-    /// Sets how many bytes there may be in memory, and the part of them that is kept free. The
-    /// cache shrinks with what happens next.
-    pub fn set_cache_bytes_max(&mut self, bytes: usize, reservation: f64) {
-        self.conf.cache_bytes_max = bytes;
-        self.conf.cache_reservation = reservation;
+    /// Sets what may be in memory. The cache shrinks with what happens next.
+    pub fn set_bounds(&mut self, bounds: Bounds) {
+        self.conf.bounds = bounds;
+        self.barren = 0;
     }
 
     /// Sets whether directories say that those below them are spread over owners: those made in
@@ -370,6 +385,7 @@ impl Mds {
                 for (ino, cap_id, seq) in list {
                     self.cap_released(client, ino, cap_id, seq);
                 }
+                self.retry_crowded();
             }
             Event::Reconnect(client, claims) => self.claimed(client, claims),
             Event::Reconnected(client) => self.reconnected(client),
@@ -387,6 +403,7 @@ impl Mds {
                 }
                 self.check_sessions();
                 self.ask_peers_again();
+                self.retry_crowded();
             }
             Event::Peer(rank, message) => self.peer_message(rank, *message),
             Event::Flush => self.begin_flush(),

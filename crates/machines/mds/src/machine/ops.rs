@@ -41,6 +41,9 @@ impl Mds {
         {
             return self.execute_again(client, request, made);
         }
+        if request.op.is_write() {
+            self.room_for_answer(state)?;
+        }
         self.wishes(client, request);
         match &request.op {
             Op::Lookup { mask } => self.lookup(client, request, *mask),
@@ -58,11 +61,14 @@ impl Mds {
             Op::SetDirLayout(hints) => self.set_dir_layout(request, hints),
             Op::Open { wanted, truncate } => {
                 let ino = self.resolve(&request.path)?;
+                self.room(state, Some(ino))?;
                 self.open(client, request, ino, *wanted, *truncate)
             }
-            Op::Create { .. } | Op::Mknod { .. } | Op::Mkdir { .. } | Op::Symlink { .. } => {
+            Op::Create { .. } => {
+                self.room(state, None)?;
                 self.make(state, request)
             }
+            Op::Mknod { .. } | Op::Mkdir { .. } | Op::Symlink { .. } => self.make(state, request),
             Op::Link => self.link(state, request),
             Op::Unlink => self.unlink(state, request, false),
             Op::Rmdir => self.unlink(state, request, true),

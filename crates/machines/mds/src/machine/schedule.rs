@@ -141,7 +141,7 @@ impl Mds {
 
     /// Begins requests that the scheduler lets go. Says whether there were any.
     pub(crate) fn pump(&mut self) -> bool {
-        while self.entrance.has_work(self.now) {
+        while self.entrance.has_work(self.now) && !self.is_choked() {
             if self.entrance.turns == 0 {
                 self.wake(self.now);
                 return false;

@@ -199,20 +199,43 @@ impl Mds {
             return;
         }
         let Phase::Reconnect(_) = self.phase else { return };
+        if self.sessions.get(&client).is_some_and(|s| s.evicting) {
+            return;
+        }
         for claim in claims {
             let ino = claim.ino;
             if self.has_gone(ino) {
                 self.peers.exports.push((client, ino, claim.cap_id));
                 continue;
             }
-            self.claims.insert(client, claim);
+            let bytes = self.claims.insert(client, claim);
+            if let Some(session) = self.sessions.get_as_it_weighs(&client) {
+                session.claimed += bytes;
+            }
             if self.nodes.contains_key(&ino) {
                 self.attach_claims(ino);
             }
         }
+        self.bound_claims();
+    }
+
+    /// Ends the session of the client that claims the most, while claims do not fit into memory. It
+    /// had less before: what a client claims takes a part of what it held. Others wait until the
+    /// OSDs refuse it, and what it had is free then.
+    fn bound_claims(&mut self) {
+        while self.bytes() > self.conf.bounds.bytes {
+            let most = self.sessions.iter().filter(|(_, s)| !s.evicting && s.claimed > 0);
+            let Some(client) = most.max_by_key(|(_, s)| s.claimed).map(|(c, _)| *c) else { return };
+            self.drop_claims(client);
+            self.evict(client);
+        }
     }
 
     pub(crate) fn reconnected(&mut self, client: ClientId) {
+        // One that is being evicted is waited for until the OSDs refuse it.
+        if self.sessions.get(&client).is_some_and(|s| s.evicting) {
+            return;
+        }
         if let Phase::Reconnect(waiting) = &mut self.phase {
             waiting.remove(&client);
         }

@@ -52,6 +52,11 @@ impl<K: Ord + Copy> Since<K> {
         self.batches.contains_key(key)
     }
 
+    /// How many have changed.
+    pub fn len(&self) -> usize {
+        self.batches.len()
+    }
+
     /// The oldest batch that one of them needs.
     pub fn oldest(&self) -> Option<Batch> {
         self.order.first().map(|(batch, _)| *batch)

@@ -1,5 +1,6 @@
 //! Parts of the server's state: sessions, tenants, the log, writes, and other owners.
 
+use super::decay::Recalls;
 use super::operation::OpId;
 use super::weight::{Output, Weight};
 use crate::action::Action;
@@ -29,6 +30,9 @@ pub(crate) struct Session {
     pub output: Output,
     /// Bytes of inodes that it keeps in memory, as far as no other client does.
     pub held: usize,
+    pub recalls: Recalls,
+    /// Bytes of its claims.
+    pub claimed: usize,
     pub weight: Weight,
 }
 
@@ -44,6 +48,8 @@ impl Session {
             answered: BTreeSet::new(),
             output: Output::default(),
             held: 0,
+            recalls: Recalls::default(),
+            claimed: 0,
             weight: Weight::default(),
         }
     }

@@ -370,10 +370,13 @@ impl Claims {
         same("claims", self.bytes, all.map(claim_bytes).sum())
     }
 
-    pub fn insert(&mut self, client: ClientId, claim: Claim) {
-        self.bytes += claim_bytes(&claim);
+    /// Says how many bytes it takes.
+    pub fn insert(&mut self, client: ClientId, claim: Claim) -> usize {
+        let bytes = claim_bytes(&claim);
+        self.bytes += bytes;
         let old = self.map.entry(claim.ino).or_default().insert(client, claim);
         self.bytes -= old.as_ref().map_or(0, claim_bytes);
+        bytes
     }
 
     /// A claim of which the locks do not change.

@@ -24,6 +24,7 @@ impl Mds {
         flush
             || span > self.conf.log_batches_max / 2
             || self.dirty_entries > self.conf.dirty_entries_max
+            || self.is_heavy()
     }
 
     /// Whether an inode's backtrace is on its way.
@@ -41,6 +42,7 @@ impl Mds {
         if self.flush.is_none()
             && self.dirty_entries <= self.conf.dirty_entries_max
             && tail <= self.conf.log_batches_max / 2
+            && !self.is_heavy()
         {
             return false;
         }
@@ -218,11 +220,12 @@ impl Mds {
             return;
         }
         let Some(write) = self.writes.remove(&token) else { return };
+        // What is at rest can be dropped.
+        self.barren = 0;
         match write.what {
             What::Dir(dir) => {
                 if let Some(d) = self.dirs.get_mut(&dir) {
                     d.writing.clear();
-                    self.barren = 0;
                 }
             }
             What::Backtrace(ino) => {

@@ -11,7 +11,11 @@ pub(in super::super) fn checks(
     map: &FsMap,
     complaints: &[(String, MdsHealth)],
 ) -> BTreeMap<&'static str, HealthCheck> {
-    let mut all = of_daemons(complaints);
+    let rank = |name: &str| {
+        let all = map.filesystems.values().flat_map(|fs| fs.map.mds_info.values());
+        all.filter(|i| i.name == name).map(|i| i.rank).next().unwrap_or(-1)
+    };
+    let mut all = of_daemons(complaints, rank);
     let mut add = |code, severity, one: &str, many: &str, detail: Vec<String>| {
         let c = all.entry(code).or_insert_with(|| HealthCheck {
             severity,
@@ -97,7 +101,10 @@ pub(in super::super) fn checks(
 
 /// What metadata servers complain of (Ceph: `mds_metric_name`,
 /// `mds_metric_summary`): by check, the severity, the summary and the details.
-fn of_daemons(complaints: &[(String, MdsHealth)]) -> BTreeMap<&'static str, HealthCheck> {
+fn of_daemons(
+    complaints: &[(String, MdsHealth)],
+    rank: impl Fn(&str) -> i32,
+) -> BTreeMap<&'static str, HealthCheck> {
     let mut all: BTreeMap<&'static str, HealthCheck> = BTreeMap::new();
     for (name, health) in complaints {
         for m in &health.metrics {
@@ -114,7 +121,10 @@ fn of_daemons(complaints: &[(String, MdsHealth)]) -> BTreeMap<&'static str, Heal
             });
             c.count += 1;
             c.severity = c.severity.max(severity);
-            c.detail.push(format!("mds.{name}(mds.0): {}", m.message));
+            let facts: Vec<String> = m.metadata.iter().map(|(k, v)| format!("{k}: {v}")).collect();
+            let facts = facts.join(", ");
+            let line = format!("mds.{name}(mds.{}): {} {facts}", rank(name), m.message);
+            c.detail.push(line.trim_end().to_owned());
         }
     }
     for c in all.values_mut() {
@@ -164,17 +174,22 @@ mod tests {
             kind,
             severity,
             message: "slow".into(),
-            ..MdsHealthMetric::default()
+            metadata: [("client_id".to_owned(), "7".to_owned())].into(),
         };
         let of = |metrics| MdsHealth { metrics };
-        let all = of_daemons(&[
-            ("a".into(), of(vec![metric(10, 1), metric(8, 0)])),
-            ("b".into(), of(vec![metric(10, 1), metric(99, 1)])),
-        ]);
+        let all = of_daemons(
+            &[
+                ("a".into(), of(vec![metric(10, 1), metric(8, 0)])),
+                ("b".into(), of(vec![metric(10, 1), metric(99, 1)])),
+            ],
+            |name| i32::from(name == "b"),
+        );
         assert_eq!(all.len(), 2);
         let slow = &all["MDS_SLOW_REQUEST"];
         assert_eq!((slow.count, slow.severity), (2, HealthCheck::WARN));
         assert_eq!(slow.summary, "2 MDSs report slow requests");
+        let lines = ["mds.a(mds.0): slow client_id: 7", "mds.b(mds.1): slow client_id: 7"];
+        assert_eq!(slow.detail, lines);
         assert_eq!(all["MDS_DAMAGE"].severity, HealthCheck::ERR);
     }
 }
