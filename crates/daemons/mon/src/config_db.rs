@@ -39,7 +39,8 @@ pub fn whose(state: &ClusterState, kind: &str, id: &str, host: Option<&str>) -> 
     who
 }
 
-/// The settings that hold for an entity: see [`whose`]. OSDs are told the ceiling of a movement job.
+/// The settings that hold for an entity: see [`whose`]. OSDs are told the ceiling of a movement
+/// job.
 pub fn for_entity(
     state: &ClusterState,
     kind: &str,

@@ -294,21 +294,8 @@ impl Client {
             }
         };
         if self.moves && rng.permille(150) {
-            let set = |name: &'static str, value: String| Op::Setxattr {
-                name: Name::from_static(name.as_bytes()),
-                value: value.into(),
-                mode: XattrMode::Any,
-            };
-            let none = FilePath::default();
-            let of = rng.range(0, self.volumes.len() as u64 + 1) as usize;
-            return Some(match self.volumes.get(of) {
-                Some(root) => {
-                    let rank = rng.range(0, u64::from(self.owners) + 1) as i64 - 1;
-                    (set("ceph.dir.pin", rank.to_string()), this(*root), none)
-                }
-                None if dir == Ino::ROOT => return None,
-                None => (set("ceph.dir.subvolume", "1".into()), this(dir), none),
-            });
+            let (op, ino) = self.choose_move(rng, dir)?;
+            return Some((op, this(ino), FilePath::default()));
         }
         Some(match op {
             // Where directories are made from now on.
@@ -329,6 +316,24 @@ impl Client {
             }
             op => (op, path, path2),
         })
+    }
+
+    /// A subvolume's pin, or one more subvolume.
+    fn choose_move(&self, rng: &mut Rng, dir: Ino) -> Option<(Op, Ino)> {
+        let set = |name: &'static str, value: String| Op::Setxattr {
+            name: Name::from_static(name.as_bytes()),
+            value: value.into(),
+            mode: XattrMode::Any,
+        };
+        let of = rng.range(0, self.volumes.len() as u64 + 1) as usize;
+        match self.volumes.get(of) {
+            Some(root) => {
+                let rank = rng.range(0, u64::from(self.owners) + 1) as i64 - 1;
+                Some((set("ceph.dir.pin", rank.to_string()), *root))
+            }
+            None if dir == Ino::ROOT => None,
+            None => Some((set("ceph.dir.subvolume", "1".into()), dir)),
+        }
     }
 
     /// Gives back the right to know the names of directories, if the owner that is asked gave it.

@@ -116,8 +116,8 @@ impl Scenario {
         Scenario { leaves, returns, nights, ..Scenario::several(seed) }
     }
 
-    /// The shape of a seed in which subvolumes move. In some of them owners leave, others are added,
-    /// or all come to rest besides.
+    /// The shape of a seed in which subvolumes move. In some of them owners leave, others are
+    /// added, or all come to rest besides.
     pub fn moving(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed ^ 0x6d0e);
         let shape = match rng.range(0, 8) {

@@ -55,25 +55,20 @@ impl Mds {
             return fail(Errno::ENOENT);
         }
         let is_dir = self.is_dir(ino);
-        if self.space_of(from) != self.space_of(to) {
-            return fail(Errno::EXDEV);
-        }
-        if is_dir {
-            self.may_move(ino, from, to)?;
+        self.may_move(ino, from, to)?;
+        match (is_dir, over.map(|over| self.is_dir(over))) {
+            (true, Some(false)) => return fail(Errno::ENOTDIR),
+            (false, Some(true)) => return fail(Errno::EISDIR),
+            _ => {}
         }
         let mut halves = Vec::new();
-        if let Some(over) = over {
-            match (is_dir, self.is_dir(over)) {
-                (true, false) => return fail(Errno::ENOTDIR),
-                (false, true) => return fail(Errno::EISDIR),
-                _ => {}
-            }
-            if self.is_mine(over) {
-                self.ready_over(client, over)?;
-            } else {
+        match over {
+            Some(over) if self.is_mine(over) => self.ready_over(client, over)?,
+            Some(over) => {
                 self.behind_trace(over)?;
                 halves.push(self.taking(over));
             }
+            None => {}
         }
         let stat = self.nodes.get(&ino).map(|n| stats::of(&n.inode)).unwrap_or_default();
         let (source, target) = (DirFrag::whole(from), DirFrag::whole(to));
@@ -107,9 +102,8 @@ impl Mds {
         self.set_link(source, &old, Link::Absent);
         self.set_link(target, &new, link);
         let mut change = Change::name(is_dir, 1);
-        if is_dir && self.space_of(from) == Space::COMMON {
-            self.peers.choose_all = true;
-        }
+        // Pins above the directory may be others now.
+        self.peers.choose_all |= is_dir && self.space_of(from) == Space::COMMON;
         if moved {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.parent = Some((to, new.clone()));
@@ -124,8 +118,14 @@ impl Mds {
         Ok(Answer { dentry: Some((to, new)), target: Some(ino), wrote: true, ..Answer::default() })
     }
 
-    /// Fails unless a directory may be moved.
+    /// Fails unless an inode may be moved.
     fn may_move(&self, ino: Ino, from: Ino, to: Ino) -> Exec<()> {
+        if self.space_of(from) != self.space_of(to) {
+            return fail(Errno::EXDEV);
+        }
+        if !self.is_dir(ino) {
+            return Ok(());
+        }
         // Two such renames at once could put two directories below each other.
         if from != to && self.part_of(from) != self.part_of(to) {
             return fail(Errno::EXDEV);
