@@ -316,6 +316,61 @@ def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
         e.stop()
 
 
+def test_subvolumes_that_moved_go_to_stock(cl, tmp_path):
+    """What two ranks changed of subvolumes, one after the other, is in Ceph's form."""
+    e = Exchange(cl, "moved", tmp_path)
+    e.make("siphon")
+    ours = e.servers["siphon"]
+    ranks = lambda: {rank: name for name, (rank, state) in ours.states().items() if state == "up:active"}
+    try:
+        ours.start("moved-second")
+        cl.run("ceph", "fs", "set", "moved", "max_mds", "2")
+        eventually(lambda: set(ranks()) == {0, 1}, what=lambda: f"two ranks: {ours.states()}")
+        fs = e.mounted()
+        tops = ["/volumes/group/away", "/volumes/group/back"]
+        fs.mkdirs("/volumes/group", 0o755)
+        for top in tops:
+            fs.mkdirs(top + "/older", 0o755)
+            fs.setxattr(top, "ceph.dir.subvolume", b"1", 0)
+        count = lambda top, rank: sum(t["served"] for t in cl.ceph_json("tell", f"mds.{ranks()[rank]}", "dump_qos")["tenants"]
+                                      if t["tenant"].endswith(top.rpartition("/")[2]))
+
+        def goes_to(top, rank, n):
+            fs.setxattr(top, "ceph.dir.pin", str(rank).encode(), 0)
+
+            def served():
+                before = count(top, rank)
+                fs.mkdir(f"{top}/probe", 0o755)
+                fs.rmdir(f"{top}/probe")
+                return count(top, rank) > before
+
+            eventually(served, what=f"{top} with rank {rank}")
+            change(fs, f"{top}/older/work{n}", n, STEPS // 4)
+
+        for n, (top, rank) in enumerate([(tops[0], 0), (tops[1], 1), (tops[0], 1), (tops[1], 0), (tops[1], 1), (tops[1], 0)]):
+            goes_to(top, rank, n)
+        fs.sync_fs()
+        expected = by_lowest(tree(fs))
+        fs.unmount()
+        fs.shutdown()
+        cl.run("ceph", "fs", "set", "moved", "down", "true")
+        eventually(lambda: ranks() == {}, timeout=60, what=lambda: f"no rank: {ours.states()}")
+        for name in list(ours.daemons):
+            ours.kill(name)
+        cl.run("ceph", "fs", "compat", "moved", "rm_incompat", "62")
+        e.start("stock")
+        e.only("stock")
+        cl.run("ceph", "fs", "set", "moved", "max_mds", "1")
+        e.wait()
+        fs = e.mounted()
+        assert not differences(expected, by_lowest(tree(fs)))
+        e.scrub()
+        fs.unmount()
+        fs.shutdown()
+    finally:
+        e.stop()
+
+
 def test_ranks_that_came_and_went_go_to_stock(cl, tmp_path):
     """What ranks left that were given up, and those that were added again, is in Ceph's form."""
     e = Exchange(cl, "again", tmp_path)

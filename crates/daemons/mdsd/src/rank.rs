@@ -179,6 +179,7 @@ impl Rank {
             rests,
             asleep,
             map: number,
+            moves: true,
             distributed: conf.bool("mds_export_ephemeral_distributed"),
             random: conf.bool("mds_export_ephemeral_random"),
             random_max: conf.f64("mds_export_ephemeral_random_max"),
