@@ -86,10 +86,10 @@ pub static COMMANDS: &[Command<Why>] = &[
     ),
     no(
         "export dir name=path,type=CephString name=rank,type=CephInt",
-        "Directories stay with the rank that made them.",
+        "Subvolumes go where pins say; other directories stay with the rank that made them.",
     ),
     no("force_readonly", "The server cannot be made read-only."),
-    no("get subtrees", "Directories stay with the rank that made them."),
+    no("get subtrees", "Pins tell where directories are made and subvolumes go."),
 ];
 
 /// Parts of file systems: whether they are there, and what is to be known.
