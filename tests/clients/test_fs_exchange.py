@@ -274,6 +274,29 @@ def test_from_ours_to_stock_and_back(cl, tmp_path):
         e.stop()
 
 
+def goes_to_stock(e, fs):
+    """All ranks come to rest, and a stock server finds all that a client sees in Ceph's form."""
+    ours = e.servers["siphon"]
+    fs.sync_fs()
+    expected = by_lowest(tree(fs))
+    fs.unmount()
+    fs.shutdown()
+    e.cl.run("ceph", "fs", "set", e.name, "down", "true")
+    eventually(lambda: all(rank is None for rank, _ in ours.states().values()), timeout=60, what=lambda: f"no rank: {ours.states()}")
+    for name in list(ours.daemons):
+        ours.kill(name)
+    e.cl.run("ceph", "fs", "compat", e.name, "rm_incompat", "62")
+    e.start("stock")
+    e.only("stock")
+    e.cl.run("ceph", "fs", "set", e.name, "max_mds", "1")
+    e.wait()
+    fs = e.mounted()
+    assert not differences(expected, by_lowest(tree(fs)))
+    e.scrub()
+    fs.unmount()
+    fs.shutdown()
+
+
 def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
     """All is at rest in Ceph's form when both ranks have stopped, also what one knows of directories in the other's."""
     e = Exchange(cl, "both", tmp_path)
@@ -294,24 +317,7 @@ def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
             assert (fs.stat(at).st_ino >> 40 == 0x81) == (depth % 2 == 1), at
             change(fs, f"{at}/work", depth, STEPS // 4)
         write(fs, f"{at}/last", b"said last")
-        fs.sync_fs()
-        expected = by_lowest(tree(fs))
-        fs.unmount()
-        fs.shutdown()
-        cl.run("ceph", "fs", "set", "both", "down", "true")
-        eventually(lambda: ranks() == {}, what=lambda: f"no rank: {ours.states()}")
-        for name in list(ours.daemons):
-            ours.kill(name)
-        cl.run("ceph", "fs", "compat", "both", "rm_incompat", "62")
-        e.start("stock")
-        e.only("stock")
-        cl.run("ceph", "fs", "set", "both", "max_mds", "1")
-        e.wait()
-        fs = e.mounted()
-        assert not differences(expected, by_lowest(tree(fs)))
-        e.scrub()
-        fs.unmount()
-        fs.shutdown()
+        goes_to_stock(e, fs)
     finally:
         e.stop()
 
@@ -349,24 +355,7 @@ def test_subvolumes_that_moved_go_to_stock(cl, tmp_path):
 
         for n, (top, rank) in enumerate([(tops[0], 0), (tops[1], 1), (tops[0], 1), (tops[1], 0), (tops[1], 1), (tops[1], 0)]):
             goes_to(top, rank, n)
-        fs.sync_fs()
-        expected = by_lowest(tree(fs))
-        fs.unmount()
-        fs.shutdown()
-        cl.run("ceph", "fs", "set", "moved", "down", "true")
-        eventually(lambda: ranks() == {}, timeout=60, what=lambda: f"no rank: {ours.states()}")
-        for name in list(ours.daemons):
-            ours.kill(name)
-        cl.run("ceph", "fs", "compat", "moved", "rm_incompat", "62")
-        e.start("stock")
-        e.only("stock")
-        cl.run("ceph", "fs", "set", "moved", "max_mds", "1")
-        e.wait()
-        fs = e.mounted()
-        assert not differences(expected, by_lowest(tree(fs)))
-        e.scrub()
-        fs.unmount()
-        fs.shutdown()
+        goes_to_stock(e, fs)
     finally:
         e.stop()
 
@@ -394,24 +383,7 @@ def test_ranks_that_came_and_went_go_to_stock(cl, tmp_path):
                 # What a rank left.
                 change(fs, f"{before}/again", n, STEPS // 10)
             before = f"{at}/rank{wanted - 1}"
-        fs.sync_fs()
-        expected = by_lowest(tree(fs))
-        fs.unmount()
-        fs.shutdown()
-        cl.run("ceph", "fs", "set", "again", "down", "true")
-        eventually(lambda: ranks() == {}, timeout=60, what=lambda: f"no rank: {ours.states()}")
-        for name in list(ours.daemons):
-            ours.kill(name)
-        cl.run("ceph", "fs", "compat", "again", "rm_incompat", "62")
-        e.start("stock")
-        e.only("stock")
-        cl.run("ceph", "fs", "set", "again", "max_mds", "1")
-        e.wait()
-        fs = e.mounted()
-        assert not differences(expected, by_lowest(tree(fs)))
-        e.scrub()
-        fs.unmount()
-        fs.shutdown()
+        goes_to_stock(e, fs)
     finally:
         e.stop()
 
