@@ -24,6 +24,7 @@ const ASKED_FROM: usize = 7;
 const ASKED_TO: usize = 6;
 /// A client that has had more than it may for so long is complained of.
 const LATE: u64 = 30 * SECOND;
+
 /// What an operator should know of.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Complaints {
