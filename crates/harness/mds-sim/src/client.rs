@@ -62,6 +62,8 @@ pub struct Client {
     known: BTreeMap<Ino, bool>,
     /// It makes subvolumes, and pins them.
     pub moves: bool,
+    /// It pins other directories.
+    pub trees: bool,
     /// Directories that it made subvolumes of.
     volumes: Vec<Ino>,
     clock: u32,
@@ -95,6 +97,7 @@ impl Client {
             next_flush: 1,
             known: BTreeMap::from([(Ino::ROOT, true)]),
             moves: false,
+            trees: false,
             volumes: Vec::new(),
             clock: 1_000,
         }
@@ -293,6 +296,11 @@ impl Client {
                 (Op::Readdir { after, max_entries, max_bytes: 0 }, this(dir), none)
             }
         };
+        if self.trees && rng.permille(80) {
+            let rank = rng.range(0, u64::from(self.owners) + 1) as i64 - 1;
+            let op = set_virtual("ceph.dir.pin", rank.to_string());
+            return (dir != Ino::ROOT).then(|| (op, this(dir), FilePath::default()));
+        }
         if self.moves && rng.permille(150) {
             let (op, ino) = self.choose_move(rng, dir)?;
             return Some((op, this(ino), FilePath::default()));
@@ -320,19 +328,14 @@ impl Client {
 
     /// A subvolume's pin, or one more subvolume.
     fn choose_move(&self, rng: &mut Rng, dir: Ino) -> Option<(Op, Ino)> {
-        let set = |name: &'static str, value: String| Op::Setxattr {
-            name: Name::from_static(name.as_bytes()),
-            value: value.into(),
-            mode: XattrMode::Any,
-        };
         let of = rng.range(0, self.volumes.len() as u64 + 1) as usize;
         match self.volumes.get(of) {
             Some(root) => {
                 let rank = rng.range(0, u64::from(self.owners) + 1) as i64 - 1;
-                Some((set("ceph.dir.pin", rank.to_string()), *root))
+                Some((set_virtual("ceph.dir.pin", rank.to_string()), *root))
             }
             None if dir == Ino::ROOT => None,
-            None => Some((set("ceph.dir.subvolume", "1".into()), dir)),
+            None => Some((set_virtual("ceph.dir.subvolume", "1".into()), dir)),
         }
     }
 
@@ -363,7 +366,8 @@ impl Client {
 
     /// The owner that gave it a capability, or that the number says.
     fn holder(&self, ino: Ino) -> Rank {
-        match self.caps.get(&ino).filter(|c| self.moves && self.open.contains(&c.rank)) {
+        let moves = self.moves || self.trees;
+        match self.caps.get(&ino).filter(|c| moves && self.open.contains(&c.rank)) {
             Some(cap) => cap.rank,
             None => self.owner(ino),
         }
@@ -793,6 +797,15 @@ impl Client {
             steps.push(Step::Send(self.asked, Event::Request(self.id, request.clone())));
         }
         steps
+    }
+}
+
+/// Sets a virtual attribute.
+fn set_virtual(name: &'static str, value: String) -> Op {
+    Op::Setxattr {
+        name: Name::from_static(name.as_bytes()),
+        value: value.into(),
+        mode: XattrMode::Any,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Scenario {
     pub nights: u16,
     /// Clients make subvolumes, and pin them to owners.
     pub moves: bool,
+    /// Clients pin other directories, which move with all below them.
+    pub trees: bool,
 }
 
 impl Scenario {
@@ -86,6 +88,7 @@ impl Scenario {
             returns: 0,
             nights: 0,
             moves: false,
+            trees: false,
         }
     }
 
@@ -128,6 +131,15 @@ impl Scenario {
         };
         let several = if shape.owners > 1 { shape } else { Scenario::several(seed) };
         Scenario { moves: true, steps: several.steps + 200, ..several }
+    }
+
+    /// The shape of a seed in which directories move with all below them; in some of them
+    /// subvolumes move besides.
+    pub fn trees(seed: u64) -> Scenario {
+        let mut rng = Rng::new(seed ^ 0x7ee5);
+        let (spread, moves) = (rng.permille(150), rng.permille(300));
+        let moving = Scenario::moving(seed);
+        Scenario { spread, moves, trees: true, ..moving }
     }
 
     /// The shape of a seed in which all owners come to rest, and come back. In some of them owners
@@ -327,7 +339,8 @@ impl World {
             map: self.night.map,
             spread: self.scenario.spread,
             random_max: 1.0,
-            moves: self.scenario.moves,
+            moves: self.scenario.moves || self.scenario.trees,
+            trees: self.scenario.trees,
             peer_retry: 3 * MS,
             cache_entries_max: self.scenario.cache,
             dirty_entries_max: 20,
@@ -487,6 +500,7 @@ impl World {
         self.next_client += 1;
         let mut client = Client::new(id, self.scenario.owners, self.gone.clone());
         client.moves = self.scenario.moves;
+        client.trees = self.scenario.trees;
         self.clients.insert(id, client);
         for rank in self.ranks() {
             let open = Event::Session(id, SessionEvent::Open);
@@ -583,7 +597,11 @@ impl World {
         if !self.flushing.is_empty() {
             return;
         }
-        if self.owners.iter().all(|o| o.log.log.is_empty()) || self.rounds > 40 {
+        // What was reported, or read, may have something move.
+        let rests = |o: &Owner| o.log.log.is_empty() && o.mds.as_ref().is_none_or(|m| m.is_quiet());
+        let appends = |f: &Flight| matches!(f, Flight::Write(_, Action::Append(..)));
+        let all = self.owners.iter().all(rests) && !self.flights.values().any(|(_, f)| appends(f));
+        if all || self.rounds > 40 {
             return self.mark("flushed at the end");
         }
         self.flushing = self.ranks().collect();
@@ -773,10 +791,18 @@ impl World {
             Message::Look { .. } => "looked",
             Message::Still { .. } => "still",
             Message::Give(parcel) if !parcel.strays.is_empty() => "given with strays",
+            Message::Give(parcel) if parcel.runs.len() > 1 => {
+                if from == Rank(0) {
+                    "tree given by the first"
+                } else {
+                    "tree given back"
+                }
+            }
             Message::Give(_) if from == Rank(0) => "given by the first",
             Message::Give(_) => "given back to the first",
             Message::Taken(..) => "taken",
             Message::Recall(..) => "recalled",
+            Message::Stays(..) => "stayed",
         });
         if self.rng.permille(self.scenario.resets) && !self.flushed {
             self.mark("reset");

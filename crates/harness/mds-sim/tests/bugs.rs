@@ -62,6 +62,12 @@ macro_rules! bugs_of_moves {
     };
 }
 
+macro_rules! bugs_of_trees {
+    ($($name:ident: $bug:ident,)*) => {
+        $(#[test] fn $name() { caught(Bug::$bug, Scenario::trees); })*
+    };
+}
+
 bugs! {
     an_answer_before_the_log_is_found: EarlyReply,
     a_read_of_what_may_be_lost_is_found: EarlyRead,
@@ -105,4 +111,9 @@ bugs_to_and_fro! {
 bugs_of_moves! {
     a_subvolume_that_moves_from_clients_with_capabilities_is_found: MoveWithCaps,
     a_subvolume_that_is_taken_before_the_log_is_found: MoveTakenEarly,
+}
+
+bugs_of_trees! {
+    numbers_of_a_tree_that_the_log_does_not_have_are_found: RunsNotLogged,
+    a_tree_that_changes_while_it_is_walked_through_is_found: WalkUnstopped,
 }

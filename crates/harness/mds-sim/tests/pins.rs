@@ -1,7 +1,7 @@
 //! Where new directories go: pins, directories that spread those made in them, and chance.
 
 use bytes::Bytes;
-use mds::peer::{Half, Message, Prepare};
+use mds::peer::{Half, LotId, Message, Prepare};
 use mds::{Conf, Event, Ino, Name, Op, Rank, XattrMode};
 use mds_sim::bench::Bench;
 use std::collections::{BTreeMap, BTreeSet};
@@ -254,11 +254,11 @@ fn a_pin_moves_a_subvolume_and_a_quota_above_holds_it() {
         b.told.iter().filter_map(|(_, _, action)| to(action)).collect::<Vec<_>>()
     };
     assert_eq!(forwards(&b), []);
-    b.event(Event::Peer(Rank(2), Box::new(Message::Taken(space, turn))));
+    b.event(Event::Peer(Rank(2), Box::new(Message::Taken(LotId::Space(space), turn))));
     assert_eq!(forwards(&b), [Rank(2)]);
     // The pin above is of the same rank, then of none.
     let recalls = |words: &[(Rank, Message)]| {
-        words.iter().any(|w| *w == (Rank(2), Message::Recall(space, turn)))
+        words.iter().any(|w| *w == (Rank(2), Message::Recall(LotId::Space(space), turn)))
     };
     let mut inode = parcel.root.inode.clone();
     inode.pin_to(-1);
@@ -268,4 +268,82 @@ fn a_pin_moves_a_subvolume_and_a_quota_above_holds_it() {
     assert!(!recalls(&again(&mut b)));
     put(&mut b, group, "ceph.dir.pin", "-1");
     assert!(recalls(&again(&mut b)));
+}
+
+#[test]
+fn a_pin_moves_a_directory_with_all_below_it() {
+    let conf = Conf { moves: true, trees: true, ..conf() };
+    let mut b = Bench::new(conf.clone());
+    let top = b.mkdir(Ino::ROOT, "top");
+    let aside = b.mkdir(Ino::ROOT, "aside");
+    let below = b.mkdir(top, "below");
+    let make = |b: &mut Bench, dir: Ino, name: &str| {
+        b.ask(dir, name, Op::Mknod { mode: 0o644, rdev: 0 }).target.unwrap().inode.ino
+    };
+    let (file, other) = (make(&mut b, below, "f"), make(&mut b, aside, "g"));
+    let tid = b.send(1, aside, "linked", (file, ""), Op::Link);
+    assert_eq!(b.answer(tid).map(|r| r.result), Some(0));
+    put(&mut b, top, "ceph.dir.pin", "2");
+    let again = |b: &mut Bench| {
+        b.now += 1_000_000_000;
+        b.event(Event::Wake);
+        std::mem::take(&mut b.words)
+    };
+    let words = again(&mut b);
+    let Some((Rank(2), Message::Give(parcel))) = words.last() else { panic!("{words:?}") };
+    let has =
+        |ino: Ino| parcel.runs.iter().any(|(first, n)| (first.0..first.0 + n).contains(&ino.0));
+    assert_eq!((parcel.root.inode.ino, parcel.turn), (top, 1));
+    assert!(
+        [top, below, file].into_iter().all(has) && ![Ino::ROOT, aside, other].into_iter().any(has)
+    );
+    // Requests wait, also by the name that is elsewhere, whatever a server before this one did.
+    b.restart(conf);
+    b.event(Event::Reconnected(mds::ClientId(1)));
+    let names = [(below, "f"), (Ino::ROOT, "top"), (aside, "linked")];
+    let tids = names.map(|(dir, name)| b.send(1, dir, name, (Ino(0), ""), Op::Lookup { mask: 0 }));
+    assert!(matches!(again(&mut b).last(), Some((Rank(2), Message::Give(p))) if **p == **parcel));
+    b.event(Event::Peer(Rank(2), Box::new(Message::Taken(parcel.id(), 1))));
+    let forwards = |b: &Bench, tid: u64| {
+        b.told.iter().any(|(_, _, action)| {
+            matches!(action, mds::Action::Forward(_, Rank(2), request) if request.tid == tid)
+        })
+    };
+    for tid in tids {
+        assert!(b.answer(tid).is_none() && forwards(&b, tid));
+    }
+    assert_eq!(b.ask(aside, "g", Op::Lookup { mask: 0 }).result, 0);
+    // The other owner says that the pin has gone.
+    let mut inode = parcel.root.inode.clone();
+    inode.pin_to(-1);
+    inode.version += 1;
+    b.event(Event::Peer(Rank(2), Box::new(Message::Report(Box::new(inode.clone())))));
+    assert!(again(&mut b).contains(&(Rank(2), Message::Recall(parcel.id(), 1))));
+    let mut back = (**parcel).clone();
+    (back.turn, back.root.inode) = (2, inode);
+    b.event(Event::Peer(Rank(2), Box::new(Message::Give(Box::new(back)))));
+    assert!(again(&mut b).contains(&(Rank(2), Message::Taken(parcel.id(), 2))));
+    assert_eq!(b.ask(below, "f", Op::Lookup { mask: 0 }).target.unwrap().inode.ino, file);
+}
+
+#[test]
+fn a_directory_with_a_part_of_another_owner_in_it_stays() {
+    let mut b = Bench::new(Conf { moves: true, trees: true, ..conf() });
+    let top = b.mkdir(Ino::ROOT, "top");
+    put(&mut b, top, "ceph.dir.pin.distributed", "1");
+    let found = (0..100).find_map(|i| made(&mut b, top, &format!("d{i}")));
+    let (rank, prepare) = found.expect("one of a hundred goes elsewhere");
+    let ino = mds::Ino((0x80 + u64::from(rank.0)) << 40);
+    let d_type = 4;
+    let found = vec![mds::peer::Found { ino, d_type }];
+    b.event(Event::Peer(rank, Box::new(Message::Prepared(prepare.txn, found))));
+    b.words.clear();
+    put(&mut b, top, "ceph.dir.pin", "2");
+    for _ in 0..3 {
+        b.now += 1_000_000_000;
+        b.event(Event::Wake);
+    }
+    assert!(!b.words.iter().any(|(_, word)| matches!(word, Message::Give(_))), "{:?}", b.words);
+    // New directories go where the pin says.
+    assert_eq!(hundred(&mut b, top), [(2, 100)].into());
 }

@@ -19,6 +19,8 @@ enum Owners {
     ToAndFro,
     /// Subvolumes move.
     Moving,
+    /// Other directories do.
+    Trees,
 }
 
 fn check(seed: u64, owners: Owners) -> Report {
@@ -29,6 +31,7 @@ fn check(seed: u64, owners: Owners) -> Report {
         Owners::Again => (Scenario::again(seed), "one_seed_of_owners_again"),
         Owners::ToAndFro => (Scenario::to_and_fro(seed), "one_seed_of_owners_to_and_fro"),
         Owners::Moving => (Scenario::moving(seed), "one_seed_of_moves"),
+        Owners::Trees => (Scenario::trees(seed), "one_seed_of_trees"),
     };
     let result = std::panic::catch_unwind(|| run(seed, &scenario));
     let line = format!(
@@ -229,6 +232,33 @@ fn one_seed_of_moves() {
 }
 
 #[test]
+fn seeds_of_trees() {
+    let (count, marks) = many(100, Owners::Trees);
+    if count >= 100 {
+        for what in [
+            "crashed",
+            "exported",
+            "recalled",
+            "reset",
+            "stayed",
+            "taken",
+            "tree given back",
+            "tree given by the first",
+            "undone",
+        ] {
+            assert!(marks.contains_key(what), "no seed reached: {what}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_of_trees() {
+    if let Some(seed) = number("SIPHON_SIM_SEED") {
+        eprintln!("{:?}", check(seed, Owners::Trees));
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..4 {
         for owners in [
@@ -238,6 +268,7 @@ fn the_same_seed_gives_the_same_run() {
             Owners::Again,
             Owners::ToAndFro,
             Owners::Moving,
+            Owners::Trees,
         ] {
             let (a, b) = (check(seed, owners), check(seed, owners));
             assert_eq!(a.trace, b.trace, "seed {seed}");

@@ -71,6 +71,8 @@ pub struct Conf {
     pub random_max: f64,
     /// Subvolumes move to the owners that pins name.
     pub moves: bool,
+    /// So do other directories with all below them.
+    pub trees: bool,
     /// An owner that gave no answer for so many nanoseconds is asked again.
     pub peer_retry: u64,
     /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
@@ -118,6 +120,7 @@ impl Default for Conf {
             random: true,
             random_max: 0.01,
             moves: false,
+            trees: false,
             peer_retry: SECOND / 2,
             history: false,
             bug: Bug::None,
@@ -255,4 +258,8 @@ pub enum Bug {
     MoveWithCaps,
     /// What goes with a subvolume is answered before the log has it.
     MoveTakenEarly,
+    /// Which numbers have another owner than they say is forgotten in a failover.
+    RunsNotLogged,
+    /// Requests go on in a tree while it is walked through.
+    WalkUnstopped,
 }

@@ -66,21 +66,32 @@ pub enum Message {
         /// The last batch of its log.
         last: Batch,
     },
-    /// A subvolume is the receiver's from now on. The sender serves it no more.
+    /// A subvolume or a tree is the receiver's from now on. The sender serves it no more.
     Give(Box<Parcel>),
-    /// The receiver has taken a subvolume of this turn, and that is durable.
-    Taken(Space, u64),
-    /// The receiver is to give a subvolume back that it got in this turn.
-    Recall(Space, u64),
+    /// The receiver has taken what was given in this turn, and that is durable.
+    Taken(LotId, u64),
+    /// The receiver is to give back what it got in this turn.
+    Recall(LotId, u64),
+    /// What the receiver wants back of this turn stays with the sender.
+    Stays(LotId, u64),
 }
 
-/// A subvolume that goes to another owner, with what is not at rest of it.
+/// What moves from one owner to another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LotId {
+    /// A subvolume: all numbers of its space.
+    Space(Space),
+    /// An ordinary directory with all that has its place below it: runs of numbers.
+    Tree(Ino),
+}
+
+/// A subvolume or a tree that goes to another owner, with what is not at rest of it.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 1, compat = 1)]
+#[denc(version = 2, compat = 1)]
 pub struct Parcel {
-    /// Its space.
+    /// Its space; 0 for a tree.
     pub space: Space,
-    /// Counts the moves of the subvolume.
+    /// Counts its moves.
     pub turn: u64,
     /// Its root.
     pub root: Root,
@@ -96,9 +107,22 @@ pub struct Parcel {
     pub strays: Vec<Inode>,
     /// What the sender has done for clients.
     pub records: BTreeMap<ClientId, SessionRecord>,
+    /// Of a tree: first numbers of runs, and how many numbers each has.
+    #[denc(since = 2)]
+    pub runs: BTreeMap<Ino, u64>,
 }
 
-/// What an owner knows of a subvolume that has moved.
+impl Parcel {
+    /// What it is.
+    pub fn id(&self) -> LotId {
+        match self.space {
+            Space(0) => LotId::Tree(self.root.inode.ino),
+            space => LotId::Space(space),
+        }
+    }
+}
+
+/// What an owner knows of a subvolume or a tree that has moved.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
 #[denc(version = 1, compat = 1)]
 pub struct Lot {
@@ -120,7 +144,7 @@ pub struct Lot {
 
 /// What is not at rest of an owner that leaves.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct HandOver {
     /// Roots of its parts.
     pub roots: BTreeMap<Ino, Root>,
@@ -129,6 +153,9 @@ pub struct HandOver {
     /// Subvolumes that it has.
     #[denc(since = 2)]
     pub lots: BTreeMap<Space, Parcel>,
+    /// Trees that it has.
+    #[denc(since = 3)]
+    pub trees: BTreeMap<Ino, Parcel>,
 }
 
 /// Halves that one owner is to make ready.
@@ -168,6 +195,17 @@ pub enum Half {
     Take(FilePath),
 }
 
+impl Half {
+    /// The inode that it names, or at which its path begins.
+    pub(crate) fn begins_at(&self) -> Option<Ino> {
+        match self {
+            Half::Make { .. } => None,
+            Half::Remove(ino) | Half::Unlink(ino) => Some(*ino),
+            Half::Link(path) | Half::Take(path) => Some(path.ino),
+        }
+    }
+}
+
 /// What a half is about.
 #[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Found {
@@ -186,6 +224,8 @@ pub enum Refusal {
     Errno(i32),
     /// The path of the half leads here.
     Elsewhere(FilePath),
+    /// This inode is with that owner, as far as the sender knows.
+    With(Ino, Rank),
 }
 
 /// Which half it is.
@@ -249,7 +289,7 @@ pub struct Root {
 
 /// What an owner must keep of what it shares with others.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 3, compat = 1)]
+#[denc(version = 4, compat = 1)]
 pub struct OwnerTables {
     /// Roots of its parts.
     pub roots: BTreeMap<Ino, Root>,
@@ -269,6 +309,12 @@ pub struct OwnerTables {
     /// Subvolumes that have moved.
     #[denc(since = 3)]
     pub lots: BTreeMap<Space, Lot>,
+    /// Trees that have moved.
+    #[denc(since = 4)]
+    pub trees: BTreeMap<Ino, Lot>,
+    /// Runs of numbers with another owner than these say: how many, and the owner.
+    #[denc(since = 4)]
+    pub runs: BTreeMap<Ino, (u64, Rank)>,
 }
 
 /// The newest form of a message, and the oldest reader that understands it.
@@ -276,6 +322,20 @@ const FORM: (u8, u8) = (1, 1);
 
 fn unknown<T>(what: &'static str, found: u8) -> denc::Result<T> {
     Err(DecodeError::Invalid { what, found: found.into() })
+}
+
+/// A word about a turn has one number for subvolumes, and one for trees.
+fn encode_turn(out: &mut BytesMut, f: Features, tags: (u8, u8), id: LotId, turn: u64) {
+    match id {
+        LotId::Space(space) => {
+            tags.0.encode(out, f);
+            (space, turn).encode(out, f);
+        }
+        LotId::Tree(root) => {
+            tags.1.encode(out, f);
+            (root, turn).encode(out, f);
+        }
+    }
 }
 
 impl Encode for Message {
@@ -332,14 +392,9 @@ impl Encode for Message {
                 13u8.encode(out, f);
                 parcel.encode(out, f);
             }
-            Message::Taken(space, turn) => {
-                14u8.encode(out, f);
-                (*space, *turn).encode(out, f);
-            }
-            Message::Recall(space, turn) => {
-                15u8.encode(out, f);
-                (*space, *turn).encode(out, f);
-            }
+            Message::Taken(id, turn) => encode_turn(out, f, (14, 16), *id, *turn),
+            Message::Recall(id, turn) => encode_turn(out, f, (15, 17), *id, *turn),
+            Message::Stays(id, turn) => encode_turn(out, f, (18, 19), *id, *turn),
         });
     }
 }
@@ -361,8 +416,12 @@ impl Decode for Message {
             11 => Message::Look { map: r.get()?, round: r.get()? },
             12 => Message::Still { round: r.get()?, last: Batch(r.get()?) },
             13 => Message::Give(Box::new(r.get()?)),
-            14 => Message::Taken(r.get()?, r.get()?),
-            15 => Message::Recall(r.get()?, r.get()?),
+            14 => Message::Taken(LotId::Space(r.get()?), r.get()?),
+            15 => Message::Recall(LotId::Space(r.get()?), r.get()?),
+            16 => Message::Taken(LotId::Tree(r.get()?), r.get()?),
+            17 => Message::Recall(LotId::Tree(r.get()?), r.get()?),
+            18 => Message::Stays(LotId::Space(r.get()?), r.get()?),
+            19 => Message::Stays(LotId::Tree(r.get()?), r.get()?),
             found => return unknown("a message of an owner", found),
         })
     }
@@ -426,6 +485,10 @@ impl Encode for Refusal {
                 3u8.encode(out, f);
                 path.encode(out, f);
             }
+            Refusal::With(ino, rank) => {
+                4u8.encode(out, f);
+                (*ino, *rank).encode(out, f);
+            }
         }
     }
 }
@@ -436,6 +499,7 @@ impl Decode for Refusal {
             1 => Refusal::Busy,
             2 => Refusal::Errno(r.get()?),
             3 => Refusal::Elsewhere(r.get()?),
+            4 => Refusal::With(r.get()?, r.get()?),
             found => return unknown("a refusal", found),
         })
     }
@@ -485,11 +549,20 @@ mod tests {
             promise: Some(Promise { weight: 7, version: 2, ..Promise::default() }),
             strays: vec![(*inode).clone()],
             records: [(ClientId(4711), record.clone())].into(),
+            runs: BTreeMap::new(),
         };
+        let tree = Parcel {
+            space: Space(0),
+            runs: [(inode.ino, 3), (Ino(1 << 40), 70_000)].into(),
+            ..parcel.clone()
+        };
+        let id = tree.id();
+        assert_eq!((id, parcel.id()), (LotId::Tree(inode.ino), LotId::Space(Space(0x203))));
         let hand_over = HandOver {
             roots: [(inode.ino, root)].into(),
             records: [(ClientId(4711), record)].into(),
             lots: [(parcel.space, parcel.clone())].into(),
+            trees: [(inode.ino, tree.clone())].into(),
         };
         vec![
             Message::Prepare(prepare),
@@ -497,6 +570,7 @@ mod tests {
             Message::Refused(txn, Refusal::Busy),
             Message::Refused(txn, Refusal::Errno(39)),
             Message::Refused(txn, Refusal::Elsewhere(path)),
+            Message::Refused(txn, Refusal::With(inode.ino, Rank(2))),
             Message::Decided(txn, true),
             Message::Decided(txn, false),
             Message::Done(txn),
@@ -507,9 +581,14 @@ mod tests {
             Message::TakenOver,
             Message::Look { map: 17, round: 3 },
             Message::Still { round: 3, last: Batch(4_711) },
+            Message::Taken(parcel.id(), 4),
+            Message::Recall(parcel.id(), 5),
+            Message::Stays(parcel.id(), 5),
             Message::Give(Box::new(parcel)),
-            Message::Taken(Space(0x203), 4),
-            Message::Recall(Space(0x203), 5),
+            Message::Give(Box::new(tree)),
+            Message::Taken(id, 4),
+            Message::Recall(id, 5),
+            Message::Stays(id, 5),
         ]
     }
 

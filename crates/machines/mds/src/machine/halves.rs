@@ -186,6 +186,7 @@ impl Mds {
 
     fn ready_to_link(&mut self, prepare: &Prepare, ino: Ino, more: bool) -> Exec<Held> {
         self.chain(ino)?;
+        self.passes(ino)?;
         self.free(ino, LINKS)?;
         self.look(ino);
         let inode = self.get(ino)?;
@@ -240,7 +241,7 @@ impl Mds {
         let why = match result {
             Ok(()) => return,
             Err(Stop::Away) => match self.peers.onward.take() {
-                Some(path) => self.elsewhere(txn.rank, path),
+                Some(path) => self.elsewhere(prepare, path),
                 None => Refusal::Busy,
             },
             Err(Stop::Fail(errno)) => Refusal::Errno(errno),

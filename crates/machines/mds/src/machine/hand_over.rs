@@ -215,8 +215,9 @@ impl Mds {
             return None;
         }
         let roots = self.owner_tables().roots;
-        let (records, lots) = (self.peers.records.clone(), self.lots_held());
-        let what = HandOver { roots, records, lots };
+        let records = self.peers.records.clone();
+        let (lots, trees) = self.lots_held();
+        let what = HandOver { roots, records, lots, trees };
         Some((FIRST, self.log.newest(), Message::HandOver(Box::new(what))))
     }
 
@@ -265,7 +266,8 @@ impl Mds {
                 }
             }
         }
-        self.take_lots_of(from, what.lots);
+        let trees = what.trees.into_values();
+        self.take_lots_of(from, what.lots.into_values().chain(trees).collect());
         self.forget_owner(from);
         self.log_tables();
         let early = self.conf.bug == Bug::TakenEarly;

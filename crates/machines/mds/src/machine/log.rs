@@ -5,7 +5,7 @@ use super::Mds;
 use super::node::{Dirty, Link};
 use crate::action::{Action, Tables};
 use crate::conf::Bug;
-use crate::peer::{Lot, OwnerTables, Prepared, Root, TxnId};
+use crate::peer::{Lot, LotId, OwnerTables, Prepared, Root, TxnId};
 use crate::types::{
     Batch, ClientId, Dentry, DirFrag, Ino, Inode, Name, Promise, Rank, SessionRecord, Space,
 };
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 4, compat = 1)]
+#[denc(version = 5, compat = 1)]
 pub(crate) struct Record {
     /// Its number.
     pub batch: Batch,
@@ -54,6 +54,12 @@ pub(crate) struct Record {
     /// Subvolumes that moved; none for those that are as if they had not.
     #[denc(since = 4)]
     pub lots: Vec<(Space, Option<Lot>)>,
+    /// Trees that moved; none for those that this owner has to know no more.
+    #[denc(since = 5)]
+    pub trees: Vec<(Ino, Option<Lot>)>,
+    /// Runs of numbers that got another owner than they say, or none; how many numbers each has.
+    #[denc(since = 5)]
+    pub runs: Vec<(Ino, u64, Option<Rank>)>,
 }
 
 impl Mds {
@@ -166,9 +172,9 @@ impl Mds {
         self.log.open.decided.insert(txn);
     }
 
-    /// Notes that a subvolume moves.
-    pub(crate) fn log_lot(&mut self, space: Space) {
-        self.log.open.lots.insert(space);
+    /// Notes that a subvolume or a tree moves.
+    pub(crate) fn log_lot(&mut self, id: LotId) {
+        self.log.open.lots.insert(id);
     }
 
     /// Has all tables in the next batch.
@@ -207,13 +213,20 @@ impl Mds {
         if open.tables {
             open.promises.extend(self.promises.keys());
         }
-        let owners = self.owner_tables();
-        let roots = open.roots.iter().map(|ino| (*ino, owners.roots.get(ino).cloned())).collect();
-        let prepared =
-            open.prepared.iter().map(|txn| (*txn, owners.prepared.get(txn).cloned())).collect();
-        let decided =
-            open.decided.iter().map(|txn| (*txn, owners.decided.get(txn).cloned())).collect();
-        let lots = open.lots.iter().map(|s| (*s, self.peers.lots.get(s).cloned())).collect();
+        let peers = &self.peers;
+        let roots = open.roots.iter().map(|ino| (*ino, self.root_of_part(*ino))).collect();
+        let prepared = |txn: &TxnId| (*txn, peers.prepared.get(txn).map(|(_, p)| p.clone()));
+        let prepared = open.prepared.iter().map(prepared).collect();
+        let decided = |txn: &TxnId| (*txn, peers.decided.get(txn).map(|(_, ranks)| ranks.clone()));
+        let decided = open.decided.iter().map(decided).collect();
+        let (mut lots, mut trees) = (Vec::new(), Vec::new());
+        for id in &open.lots {
+            let lot = peers.lots.get(id).cloned();
+            match id {
+                LotId::Space(space) => lots.push((*space, lot)),
+                LotId::Tree(root) => trees.push((*root, lot)),
+            }
+        }
         let record = Record {
             batch,
             entries: open
@@ -245,11 +258,13 @@ impl Mds {
                 .iter()
                 .map(|space| (*space, self.promises.get(space).copied()))
                 .collect(),
-            owners: open.tables.then_some(owners),
+            owners: open.tables.then(|| self.owner_tables()),
             roots,
             prepared,
             decided,
             lots,
+            trees,
+            runs: open.runs,
         };
         let mut out = denc::BytesMut::new();
         record.encode(&mut out, denc::Features::ALL);

@@ -188,6 +188,7 @@ impl Mds {
             + self.claims.bytes()
             + self.outside
             + places
+            + self.bytes_of_runs()
     }
 
     /// Bytes that only clients can free.
@@ -202,6 +203,7 @@ impl Mds {
             + self.deferred.bytes()
             + self.claims.bytes()
             + self.outside
+            + self.bytes_of_runs()
     }
 
     /// Sets how many bytes the shell holds for clients besides.

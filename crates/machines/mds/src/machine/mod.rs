@@ -26,12 +26,14 @@ mod recovery;
 mod rename;
 mod rest;
 mod rights;
+mod runs;
 mod schedule;
 mod sessions;
 mod since;
 mod state;
 mod stats;
 mod strays;
+mod trees;
 mod txn;
 mod vxattrs;
 mod weight;
@@ -40,6 +42,7 @@ mod write_back;
 use crate::action::{Action, Tables};
 use crate::conf::{Bounds, Conf};
 use crate::event::{Event, Token};
+use crate::peer::LotId;
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
 use decay::Decay;
@@ -272,14 +275,14 @@ impl Mds {
         if let Some(step) = self.peers.leaving {
             out.push(format!("leaving: {step:?}"));
         }
-        for (space, moving) in &self.peers.moving {
-            out.push(format!("{space:?}: {moving:?}"));
+        for (id, moving) in &self.peers.moving {
+            out.push(format!("{id:?}: {moving:?}"));
         }
-        for (space, lot) in &self.peers.lots {
-            let parked = self.peers.parked.get(space).map_or(0, Vec::len);
+        for (id, lot) in &self.peers.lots {
+            let parked = self.peers.parked.get(id).map_or(0, Vec::len);
             let (holder, turn, leaves, rested) =
                 (lot.holder, lot.turn, lot.parcel.is_some(), lot.rested);
-            out.push(format!("{space:?}: {holder:?} {turn} {leaves} {rested}, {parked} parked"));
+            out.push(format!("{id:?}: {holder:?} {turn} {leaves} {rested}, {parked} parked"));
         }
         for (id, state) in self.ops.iter() {
             let reads = self.fetches.values().filter(|(_, ops)| ops.contains(id));
@@ -527,8 +530,9 @@ impl Mds {
             Kind::Sized(ino, found) => self.sized(ino, found).map(|()| None),
             Kind::Prepare(prepare) => self.prepare_halves(&prepare).map(|()| None),
             Kind::Apply(txn) => self.apply_halves(txn).map(|()| None),
-            Kind::Choose(space) => self.choose_owner(space).map(|()| None),
+            Kind::Choose(id) => self.choose_owner(id).map(|()| None),
             Kind::Collect(space) => self.collect(space, state).map(|()| None),
+            Kind::Walk(root) => self.walk(root, state).map(|()| None),
             Kind::Take(rank, parcel) => self.take_parcel(rank, &parcel).map(|()| None),
             Kind::Report(rank, inode) => self.reported(rank, *inode).map(|()| None),
         }
@@ -556,9 +560,9 @@ impl Mds {
                 self.by_tid.remove(&(state.client, request.tid));
                 self.forward(state.client, request);
             }
-            (Kind::Request(request), Err(Stop::Park(space))) => {
+            (Kind::Request(request), Err(Stop::Park(id))) => {
                 self.by_tid.remove(&(state.client, request.tid));
-                self.park(space, state.client, request);
+                self.park(id, state.client, request);
             }
             (Kind::Caps(update), _) => self.caps_ended(state.client, update.ino),
             (Kind::Prepare(prepare), result) => self.halves_ended(prepare, result.map(|_| ())),
@@ -578,7 +582,8 @@ impl Mds {
             (Kind::Report(rank, inode), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
                 self.report_taken(*rank, inode.ino, inode.version);
             }
-            (Kind::Collect(space), Err(_)) => self.cancel_move(*space),
+            (Kind::Collect(space), Err(_)) => self.cancel_move(LotId::Space(*space)),
+            (Kind::Walk(root), Err(why)) => self.cannot_walk(*root, why),
             // There is no such directory, or inode, any more.
             (Kind::WriteDir(dir), Err(Stop::Fail(e))) if e == Errno::ESTALE.0 => {
                 self.forget_dir(*dir);

@@ -1,8 +1,9 @@
-//! A subvolume that goes to the owner that a pin names.
+//! A subvolume, or another directory with all below it, goes to the owner that a pin names.
 //!
-//! Its inodes have numbers of a space of their own, which stay. The space gets another owner. The
-//! first owner knows where each space is that it does not have itself; all others send what they
-//! do not have to the first one. So a move is to the first owner or from it.
+//! Inodes of a subvolume have numbers of a space of their own, which stay. The space gets another
+//! owner. The first owner knows where each space is that it does not have itself; all others send
+//! what they do not have to the first one. So a move is to the first owner or from it. Of another
+//! directory, a *tree*, single numbers get another owner: see [`trees`](super::trees).
 //!
 //! ```text
 //! the owner that has it                 the other owner
@@ -20,63 +21,75 @@
 use super::Mds;
 use super::node::{Fetch, Link, Node};
 use super::operation::{Exec, Kind, OpId, OpState, Stop, fail};
-use super::state::{Moving, RootAbove, What};
+use super::state::{Moving, RootAbove, Walk, What};
 use super::stats::{self, Change};
 use crate::action::{Action, CapsMessage, CapsOp};
 use crate::caps;
 use crate::conf::Bug;
 use crate::event::{CapsUpdate, Event};
-use crate::peer::{Lot, Message, Parcel, Refusal, Root};
+use crate::peer::{Lot, LotId, Message, OwnerTables, Parcel, Prepare, Refusal, Root};
 use crate::request::{FilePath, Request};
-use crate::types::{
-    Batch, Chance, ClientId, DirFrag, Ino, Inode, Name, Rank, SessionRecord, Space,
-};
+use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name, Rank, SessionRecord, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use types::Errno;
 
 /// The owner that knows where all are.
-const FIRST: Rank = Rank(0);
+pub(super) const FIRST: Rank = Rank(0);
 
 impl Mds {
     /// The subvolume that an inode is of, as far as its number or its place in memory says.
-    fn lot_of(&self, ino: Ino) -> Option<Space> {
+    fn subvolume_of(&self, ino: Ino) -> Option<Space> {
         match ino.space() {
             space if space >= Space::FIRST => Some(space),
             _ => self.peers.odd.get(&ino).copied(),
         }
     }
 
-    /// The owner that has an inode because its subvolume moved.
-    pub(crate) fn mover(&self, ino: Ino) -> Option<Rank> {
-        if self.peers.lots.is_empty() {
-            return None;
+    /// The subvolume that an inode is of, or the tree on its way.
+    pub(crate) fn lot_of(&self, ino: Ino) -> Option<LotId> {
+        match self.subvolume_of(ino) {
+            Some(space) => Some(LotId::Space(space)),
+            None => self.tree_of(ino).map(LotId::Tree),
         }
-        let lot = self.peers.lots.get(&self.lot_of(ino)?)?;
-        let here = lot.parcel.is_some() && !lot.rested;
-        Some(if here { self.conf.rank } else { lot.holder })
     }
 
-    /// Whether no requests of a subvolume are carried out, as it goes to another owner.
-    fn is_stopped(&self, space: Space) -> bool {
-        self.peers.moving.get(&space).is_some_and(|m| m.stopped)
-            || self.peers.lots.get(&space).is_some_and(|l| l.parcel.is_some())
+    /// The owner that has an inode because its subvolume, or a tree, moved.
+    pub(crate) fn mover(&self, ino: Ino) -> Option<Rank> {
+        let subvolume = || self.subvolume_of(ino).map(LotId::Space);
+        let lots = &self.peers.lots;
+        if !lots.is_empty()
+            && let Some(lot) = subvolume().and_then(|id| lots.get(&id))
+        {
+            let here = lot.parcel.is_some() && !lot.rested;
+            return Some(if here { self.conf.rank } else { lot.holder });
+        }
+        self.peers.runs.get(ino)
     }
 
-    fn stops(&self, ino: Ino) -> Option<Space> {
+    /// Whether no requests of a subvolume or tree are carried out, as it goes to another owner.
+    fn is_stopped(&self, id: LotId) -> bool {
+        self.peers.moving.get(&id).is_some_and(|m| m.stopped)
+            || self.peers.lots.get(&id).is_some_and(|l| l.parcel.is_some())
+    }
+
+    fn stops(&self, ino: Ino) -> Option<LotId> {
         if self.peers.moving.is_empty() && self.peers.lots.is_empty() {
             return None;
         }
-        self.lot_of(ino).filter(|space| self.is_stopped(*space))
+        self.lot_of(ino).filter(|id| self.is_stopped(*id))
     }
 
     /// Whether this owner carries out requests of an inode.
     pub(crate) fn serves(&self, ino: Ino) -> bool {
-        self.is_mine(ino) && self.stops(ino).is_none()
+        self.is_mine(ino) && self.stops(ino).is_none() && !self.may_be_walked(ino)
     }
 
-    /// Has the current operation wait if the inode is of a subvolume on its way.
-    pub(crate) fn passes(&self, ino: Ino) -> Exec<()> {
-        self.stops(ino).map_or(Ok(()), |space| Err(Stop::Park(space)))
+    /// Has the current operation wait if the inode is of what is on its way.
+    pub(crate) fn passes(&mut self, ino: Ino) -> Exec<()> {
+        if self.may_be_walked(ino) && self.nodes.contains_key(&ino) && self.is_mine(ino) {
+            self.chain(ino)?;
+        }
+        self.stops(ino).map_or(Ok(()), |id| Err(Stop::Park(id)))
     }
 
     /// Whether clients can have nothing of an inode here: it is another owner's, or has been let
@@ -86,28 +99,35 @@ impl Mds {
         !self.is_mine(ino) || lot().is_some_and(|l| l.parcel.is_some())
     }
 
-    /// Whether a subvolume moves, or is to.
+    /// Whether a subvolume or a tree moves, or is to.
     pub(crate) fn has_moves(&self) -> bool {
         let p = &self.peers;
         !(p.moving.is_empty() && p.recalls.is_empty())
             || p.lots.values().any(|l| l.parcel.is_some())
     }
 
-    /// The names above the root of a part, if that is a subvolume that moved here.
+    /// The names above the root of a part, if that moved here.
     pub(crate) fn way_above(&self, part: Ino) -> Option<Vec<Name>> {
-        let lot = self.peers.lots.get(self.peers.odd.get(&part)?)?;
+        let space = self.peers.odd.get(&part).copied();
+        let lot = self.peers.lots.get(&space.map_or(LotId::Tree(part), LotId::Space))?;
         (lot.root == part && self.conf.rank != FIRST).then(|| lot.way.clone())
     }
 
     /// What a half says that goes on at another inode. Names of a subvolume are with its owner
     /// alone.
-    pub(crate) fn elsewhere(&self, asks: Rank, path: FilePath) -> Refusal {
-        match self.mover(path.ino) {
-            Some(holder) if holder != self.conf.rank && holder != asks => {
-                Refusal::Errno(Errno::EXDEV.0)
-            }
-            _ => Refusal::Elsewhere(path),
+    pub(crate) fn elsewhere(&self, prepare: &Prepare, path: FilePath) -> Refusal {
+        let holder = self.keeper(path.ino);
+        if self.subvolume_of(path.ino).is_some()
+            && self.mover(path.ino).is_some()
+            && holder != self.conf.rank
+            && holder != prepare.txn.rank
+        {
+            return Refusal::Errno(Errno::EXDEV.0);
         }
+        if prepare.halves.iter().any(|half| half.begins_at() == Some(path.ino)) {
+            return Refusal::With(path.ino, holder);
+        }
+        Refusal::Elsewhere(path)
     }
 
     // What belongs to a subvolume.
@@ -116,6 +136,9 @@ impl Mds {
     pub(crate) fn note_odd(&mut self, inode: &Inode, parent: Option<&(Ino, Name)>) {
         if inode.space != Space(0) {
             return self.note_root(inode.ino, inode.space);
+        }
+        if inode.pin != 0 && inode.is_dir() {
+            self.note_pinned(inode.ino);
         }
         if !inode.is_dir() || inode.ino.space() >= Space::FIRST {
             return;
@@ -128,8 +151,9 @@ impl Mds {
 
     /// Notes the root of a subvolume.
     pub(crate) fn note_root(&mut self, root: Ino, space: Space) {
+        self.cancel_move(LotId::Tree(root));
         self.peers.odd.insert(root, space);
-        self.peers.choose.insert(space);
+        self.peers.choose.insert(LotId::Space(space));
         let entries = self.dirs.get(&DirFrag::whole(root)).map(|d| d.entries.values());
         let below = entries.into_iter().flatten().filter_map(|e| match e.link {
             Link::Primary(ino) if ino.space() < Space::FIRST => Some(ino),
@@ -144,8 +168,10 @@ impl Mds {
         if self.peers.odd.contains_key(&ino) {
             return;
         }
-        // Below a directory that another owner made are more with such numbers.
-        if ino.owner() == FIRST {
+        self.cancel_move(LotId::Tree(ino));
+        // Below a directory that another owner made, or has, are more with such numbers.
+        let stays = self.peers.runs.get(ino).is_none() && self.peers.transit.get(ino).is_none();
+        if ino.owner() == FIRST && stays {
             self.peers.odd.insert(ino, space);
         } else {
             self.peers.mixed.insert(space);
@@ -154,12 +180,13 @@ impl Mds {
 
     /// Whether an inode has to stay in memory, as it is to go along with its subvolume.
     pub(crate) fn goes_along(&self, ino: Ino, node: &Node) -> bool {
-        if self.peers.moving.is_empty() {
+        let moving = &self.peers.moving;
+        if moving.is_empty() {
             return false;
         }
-        let moving = self.lot_of(ino).and_then(|space| self.peers.moving.get(&space));
         let stray = node.parent.as_ref().is_some_and(|(dir, _)| dir.is_stray_dir());
-        moving.is_some_and(|m| stray || m.root == ino)
+        let is_of = || self.lot_of(ino).is_some_and(|id| moving.contains_key(&id));
+        moving.values().any(|m| m.root == ino) || stray && is_of()
     }
 
     // Which owner it is to have.
@@ -167,101 +194,142 @@ impl Mds {
     /// A directory says something else of where those below it are.
     pub(crate) fn pin_changed(&mut self, ino: Ino) {
         self.peers.choose_all = true;
-        if self.peers.roots.contains_key(&ino) && self.peers.odd.contains_key(&ino) {
+        self.pin_of_tree_changed(ino);
+        if self.peers.roots.contains_key(&ino) {
             self.peers.urgent.insert(ino);
         }
     }
 
-    /// The root of a subvolume has been reported.
+    /// The root of a part has been reported.
     pub(crate) fn choose_root(&mut self, ino: Ino) {
-        self.peers.choose.extend(self.peers.odd.get(&ino));
+        match self.peers.odd.get(&ino) {
+            Some(space) => drop(self.peers.choose.insert(LotId::Space(*space))),
+            None => self.choose_tree(ino),
+        }
     }
 
-    /// Looks which owner a subvolume is to have, and begins to move it there.
-    pub(crate) fn choose_owner(&mut self, space: Space) -> Exec<()> {
-        let lot = self.peers.lots.get(&space);
+    /// Looks which owner a subvolume or a tree is to have, and begins to move it there.
+    pub(crate) fn choose_owner(&mut self, id: LotId) -> Exec<()> {
+        let lot = self.peers.lots.get(&id);
         if lot.is_some_and(|l| l.parcel.is_some()) {
             return Ok(());
         }
-        let root = lot.map(|l| l.root).or_else(|| self.roots.get(&space).copied());
+        let root = match id {
+            LotId::Space(space) => lot.map(|l| l.root).or_else(|| self.roots.get(&space).copied()),
+            LotId::Tree(root) => self.is_known_tree(root).then_some(root),
+        };
         let Some(root) = root else { return Ok(()) };
         if !self.nodes.contains_key(&root) {
             self.load(root)?;
         }
         self.chain(root)?;
-        let Some(to) = self.wished(root) else { return Ok(()) };
-        match self.peers.lots.get(&space).filter(|l| l.holder != self.conf.rank) {
-            Some(lot) => {
-                let (holder, turn) = (lot.holder, lot.turn);
-                // The holder goes by these names.
-                if to == self.in_place_of(holder) && lot.way == self.way_to(root) {
-                    self.peers.recalls.remove(&space);
-                } else if self.peers.recalls.insert(space) {
-                    self.say(holder, Batch(0), Message::Recall(space, turn));
-                }
+        let Some(to) = self.wished(id, root) else { return Ok(()) };
+        let (holder, turn) = self.holder_of(id);
+        if holder != self.conf.rank {
+            let lot = self.peers.lots.get(&id);
+            // The holder goes by these names.
+            let same = lot.is_none_or(|l| l.way == self.way_to(root));
+            if to == self.in_place_of(holder) && same || self.has_to_wait(id) {
+                self.peers.recalls.remove(&id);
+            } else if self.peers.recalls.insert(id) {
+                self.say(holder, Batch(0), Message::Recall(id, turn));
             }
-            None if self.peers.moving.get(&space).is_some_and(|m| m.to == to) => {}
-            None => {
-                self.cancel_move(space);
-                if to != self.conf.rank && !self.peers.mixed.contains(&space) {
-                    self.begin_move(space, root, to);
-                }
+        } else if self.peers.moving.get(&id).is_none_or(|m| m.to != to) {
+            self.cancel_move(id);
+            if to != self.conf.rank && self.may_begin(id) {
+                self.begin_move(id, root, to);
             }
         }
         Ok(())
     }
 
-    /// The first owner wants a subvolume back.
-    pub(crate) fn take_recall(&mut self, from: Rank, space: Space, turn: u64) {
-        let me = self.conf.rank;
-        let lot = self.peers.lots.get(&space);
-        let root = lot
-            .filter(|l| l.holder == me && l.turn == turn && l.parcel.is_none())
-            .map(|l| l.root)
-            .filter(|root| self.peers.roots.contains_key(root));
-        if let Some(root) = root
-            && from == FIRST
-            && self.peers.leaving.is_none()
-            && !self.peers.moving.contains_key(&space)
-        {
-            self.begin_move(space, root, FIRST);
+    /// The owner that has a subvolume or a tree, and the count of its moves.
+    fn holder_of(&self, id: LotId) -> (Rank, u64) {
+        let lot = self.peers.lots.get(&id);
+        let holder = match id {
+            LotId::Space(_) => lot.map_or(self.conf.rank, |l| l.holder),
+            LotId::Tree(root) => self.keeper(root),
+        };
+        (holder, lot.map_or(0, |l| l.turn))
+    }
+
+    fn may_begin(&mut self, id: LotId) -> bool {
+        match id {
+            LotId::Space(space) => !self.peers.mixed.contains(&space),
+            LotId::Tree(root) => self.tree_may_begin(root),
         }
     }
 
-    fn begin_move(&mut self, space: Space, root: Ino, to: Rank) {
+    /// Nothing is wanted back of a directory that was removed.
+    pub(crate) fn root_is_removed(&mut self, root: Ino) {
+        let space = self.peers.odd.get(&root).copied();
+        self.peers.recalls.remove(&space.map_or(LotId::Tree(root), LotId::Space));
+    }
+
+    /// The first owner wants something back.
+    pub(crate) fn take_recall(&mut self, from: Rank, id: LotId, turn: u64) {
+        let me = self.conf.rank;
+        let root = match (id, self.peers.lots.get(&id)) {
+            (_, Some(l)) if l.holder == me && l.turn == turn && l.parcel.is_none() => Some(l.root),
+            // It was made here.
+            (LotId::Tree(root), None) if turn == 0 && self.is_mine(root) => Some(root),
+            _ => None,
+        };
+        if let Some(root) = root.filter(|root| self.peers.roots.contains_key(root))
+            && from == FIRST
+            && self.peers.leaving.is_none()
+            && !self.peers.moving.contains_key(&id)
+        {
+            if self.has_to_wait(id) {
+                self.say(FIRST, Batch(0), Message::Stays(id, turn));
+            } else if self.may_begin(id) {
+                self.begin_move(id, root, FIRST);
+            }
+        }
+    }
+
+    fn begin_move(&mut self, id: LotId, root: Ino, to: Rank) {
+        let tree = matches!(id, LotId::Tree(_));
         let moving = Moving {
             to,
             root,
             looked: 0,
-            found: false,
-            look: false,
+            found: tree,
+            look: tree,
             stopped: false,
             held: BTreeSet::new(),
+            walk: Walk::default(),
         };
-        self.peers.moving.insert(space, moving);
-        self.start(ClientId(0), Kind::Collect(space));
-    }
-
-    /// Nothing happens of a move that is not in the log.
-    pub(crate) fn cancel_move(&mut self, space: Space) {
-        if self.peers.moving.remove(&space).is_some_and(|m| m.stopped) {
-            self.goes_on(space);
+        self.peers.moving.insert(id, moving);
+        if let LotId::Space(space) = id {
+            self.start(ClientId(0), Kind::Collect(space));
         }
     }
 
-    /// Requests of a subvolume are carried out again.
-    fn goes_on(&mut self, space: Space) {
+    /// Nothing happens of a move that is not in the log.
+    pub(crate) fn cancel_move(&mut self, id: LotId) {
+        let Some(moving) = self.peers.moving.remove(&id) else { return };
+        self.forget_walk(id);
+        if moving.stopped {
+            self.goes_on(id);
+        }
+        self.one_is_over();
+    }
+
+    /// Requests of a subvolume or a tree are carried out again.
+    fn goes_on(&mut self, id: LotId) {
         let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty()).map(|(ino, _)| *ino);
-        let held: Vec<Ino> = held.filter(|ino| self.lot_of(*ino) == Some(space)).collect();
+        let any = matches!(id, LotId::Tree(_));
+        let held: Vec<Ino> = held.filter(|ino| any || self.lot_of(*ino) == Some(id)).collect();
         self.judge.extend(held);
-        self.unpark(space);
+        self.unpark(id);
     }
 
     // Requests that come meanwhile.
 
-    /// Keeps a request until its subvolume has come to its owner.
-    pub(crate) fn park(&mut self, space: Space, client: ClientId, request: &Request) {
-        let parked = self.peers.parked.entry(space).or_default();
+    /// Keeps a request until that which it is about has come to its owner.
+    pub(crate) fn park(&mut self, id: LotId, client: ClientId, request: &Request) {
+        let parked = self.peers.parked.entry(id).or_default();
         let tid = request.tid;
         parked.retain(|e| !matches!(e, Event::Request(c, r) if (*c, r.tid) == (client, tid)));
         // What came back with it was taken in.
@@ -269,8 +337,8 @@ impl Mds {
         parked.push(Event::Request(client, request));
     }
 
-    fn unpark(&mut self, space: Space) {
-        for event in self.peers.parked.remove(&space).unwrap_or_default() {
+    fn unpark(&mut self, id: LotId) {
+        for event in self.peers.parked.remove(&id).unwrap_or_default() {
             self.take(event);
         }
     }
@@ -302,7 +370,7 @@ impl Mds {
 
     // Step by step.
 
-    /// Goes on with subvolumes that move. Says whether there was something to do.
+    /// Goes on with what moves. Says whether there was something to do.
     pub(crate) fn move_on(&mut self) -> bool {
         if !self.is_active() {
             return false;
@@ -310,20 +378,20 @@ impl Mds {
         if self.choose_next() || self.report_urgent() {
             return true;
         }
-        let spaces: Vec<Space> = self.peers.moving.keys().copied().collect();
+        let all: Vec<LotId> = self.peers.moving.keys().copied().collect();
         if self.peers.leaving.is_some() {
             self.peers.recalls.clear();
-            spaces.iter().for_each(|space| self.cancel_move(*space));
-            if !spaces.is_empty() {
+            all.iter().for_each(|id| self.cancel_move(*id));
+            if !all.is_empty() {
                 return true;
             }
         }
-        if spaces.into_iter().any(|space| self.move_step(space)) {
+        if all.into_iter().any(|id| self.move_step(id)) {
             return true;
         }
         let go = self.peers.lots.iter().filter(|(_, l)| l.parcel.is_some() && !l.rested);
-        let go: Vec<Space> = go.map(|(space, _)| *space).collect();
-        go.into_iter().any(|space| self.rest_lot(space))
+        let go: Vec<LotId> = go.map(|(id, _)| *id).collect();
+        go.into_iter().any(|id| self.rest_lot(id))
     }
 
     fn choose_next(&mut self) -> bool {
@@ -336,14 +404,17 @@ impl Mds {
             return false;
         }
         if std::mem::take(&mut self.peers.choose_all) {
-            self.peers.choose.extend(self.roots.keys());
-            self.peers.choose.extend(self.peers.lots.keys());
+            let peers = &mut self.peers;
+            peers.choose.extend(self.roots.keys().map(|space| LotId::Space(*space)));
+            peers.choose.extend(peers.lots.keys());
+            peers.choose.extend(peers.moving.keys());
+            peers.choose.extend(peers.pinned.iter().map(|root| LotId::Tree(*root)));
         }
-        let spaces = std::mem::take(&mut self.peers.choose);
-        for space in &spaces {
-            self.start(ClientId(0), Kind::Choose(*space));
+        let all = std::mem::take(&mut self.peers.choose);
+        for id in &all {
+            self.start(ClientId(0), Kind::Choose(*id));
         }
-        !spaces.is_empty()
+        !all.is_empty()
     }
 
     /// Reports roots of which the pin was changed: the first owner decides by it.
@@ -365,74 +436,80 @@ impl Mds {
     /// Finds all that is to go along, and has it in memory: directories with other numbers in the
     /// root, and strays.
     pub(crate) fn collect(&mut self, space: Space, state: &mut OpState) -> Exec<()> {
-        let Some(root) = self.peers.moving.get(&space).map(|m| m.root) else { return Ok(()) };
+        let id = LotId::Space(space);
+        let Some(root) = self.peers.moving.get(&id).map(|m| m.root) else { return Ok(()) };
         let ranks = std::iter::once(self.conf.rank).chain(self.peers.kept.iter().copied());
         let strays = ranks.flat_map(|r| (0..Ino::STRAYS).map(move |i| Ino::stray_of(r, i)));
         let dirs: Vec<Ino> = std::iter::once(root).chain(strays).collect();
-        while let Some(moving) = self.peers.moving.get(&space)
+        while let Some(moving) = self.peers.moving.get(&id)
             && let Some(dir) = dirs.get(moving.looked)
         {
             self.chain(*dir)?;
             self.scan_strays(*dir, state)?;
-            if let Some(moving) = self.peers.moving.get_mut(&space) {
+            if let Some(moving) = self.peers.moving.get_mut(&id) {
                 moving.looked += 1;
             }
         }
         if self.peers.mixed.contains(&space) {
             return fail(Errno::EXDEV);
         }
-        if let Some(moving) = self.peers.moving.get_mut(&space) {
+        if let Some(moving) = self.peers.moving.get_mut(&id) {
             (moving.found, moving.look) = (true, true);
         }
         Ok(())
     }
 
     /// Goes on with a move that is not in the log. Says whether there was something to do.
-    fn move_step(&mut self, space: Space) -> bool {
-        let Some(moving) = self.peers.moving.get_mut(&space).filter(|m| m.found) else {
+    fn move_step(&mut self, id: LotId) -> bool {
+        let Some(moving) = self.peers.moving.get_mut(&id).filter(|m| m.found) else {
             return false;
         };
         if self.nodes.get(&moving.root).is_none_or(|n| n.inode.nlink == 0) {
-            self.cancel_move(space);
+            self.cancel_move(id);
             return true;
         }
         if !moving.stopped {
-            if !std::mem::take(&mut moving.look) || self.has_to_stay(space) {
+            if !std::mem::take(&mut moving.look) || self.has_to_stay(id) {
                 return false;
             }
-            self.stop(space);
+            self.stop(id);
             return true;
         }
-        if self.holds_some(space) {
+        if let LotId::Tree(root) = id
+            && !moving.walk.done
+        {
+            return self.walk_on(root);
+        }
+        if self.holds_some(id) {
             return false;
         }
-        if self.has_to_stay(space) {
+        if self.has_to_stay(id) {
             // One of the last requests has left a lock, or a file without a name.
-            if let Some(moving) = self.peers.moving.get_mut(&space) {
+            if let Some(moving) = self.peers.moving.get_mut(&id) {
                 (moving.stopped, moving.look) = (false, false);
             }
-            self.goes_on(space);
+            self.forget_walk(id);
+            self.goes_on(id);
             return true;
         }
-        self.let_go(space);
+        self.let_go(id);
         true
     }
 
     /// Whether a client has what could not be carried over: a lock, or a file without a name.
-    fn has_to_stay(&self, space: Space) -> bool {
-        let of = |ino: &Ino| self.lot_of(*ino) == Some(space);
+    fn has_to_stay(&self, id: LotId) -> bool {
+        let of = |ino: &Ino| match id {
+            LotId::Space(_) => self.lot_of(*ino) == Some(id),
+            LotId::Tree(root) => self.seems_within(*ino, root),
+        };
         let locked = |c: &crate::event::Claim| !c.locks.is_empty();
         let stays = |n: &Node| n.locks.is_some() || self.is_open_and_gone(n);
         self.nodes.iter().any(|(ino, n)| stays(n) && of(ino))
-            || self.claims.iter().any(|(ino, c)| of(ino) && c.values().any(locked))
+            || self.claims.iter().any(|(ino, c)| c.values().any(locked) && of(ino))
     }
 
-    /// Has requests of a subvolume wait, and clients give all back.
-    fn stop(&mut self, space: Space) {
-        let of = |ino: &Ino| self.lot_of(*ino) == Some(space);
-        let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty()).map(|(ino, _)| *ino);
-        let held: BTreeSet<Ino> = held.filter(of).collect();
-        let claimed: Vec<Ino> = self.claims.keys().copied().filter(of).collect();
+    /// Has requests of a subvolume or a tree wait, and clients give all back.
+    fn stop(&mut self, id: LotId) {
         // They are tried from their beginning, and find that it is on its way.
         let begun = self.ops.iter().filter(|(id, s)| match s.kind {
             Kind::Request(_) => self.entrance.has_begun(**id),
@@ -441,9 +518,24 @@ impl Mds {
         });
         let begun: Vec<OpId> = begun.map(|(id, _)| *id).collect();
         self.again.extend(begun);
+        if let Some(moving) = self.peers.moving.get_mut(&id) {
+            moving.stopped = true;
+        }
+        match id {
+            LotId::Space(_) => self.take_all_back(id),
+            LotId::Tree(root) => self.begin_walk(root),
+        }
+    }
+
+    /// Has clients give all back of what is known to be on its way.
+    pub(crate) fn take_all_back(&mut self, id: LotId) {
+        let of = |ino: &Ino| self.lot_of(*ino) == Some(id);
+        let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty()).map(|(ino, _)| *ino);
+        let held: BTreeSet<Ino> = held.filter(of).collect();
+        let claimed: Vec<Ino> = self.claims.keys().copied().filter(of).collect();
         self.judge.extend(held.iter().copied());
-        if let Some(moving) = self.peers.moving.get_mut(&space) {
-            (moving.stopped, moving.held) = (true, held);
+        if let Some(moving) = self.peers.moving.get_mut(&id) {
+            moving.held = held;
         }
         for ino in claimed {
             self.start(ClientId(0), Kind::Claimed(ino));
@@ -452,16 +544,16 @@ impl Mds {
 
     /// Clients had something of an inode before a failover.
     pub(crate) fn still_held(&mut self, ino: Ino) {
-        if let Some(space) = self.lot_of(ino)
-            && let Some(moving) = self.peers.moving.get_mut(&space)
+        if let Some(id) = self.lot_of(ino)
+            && let Some(moving) = self.peers.moving.get_mut(&id)
         {
             moving.held.insert(ino);
         }
     }
 
-    /// Whether something of a subvolume is under way, or with clients.
-    fn holds_some(&mut self, space: Space) -> bool {
-        let of = |ino: &Ino| self.lot_of(*ino) == Some(space);
+    /// Whether something of a subvolume or a tree is under way, or with clients.
+    fn holds_some(&mut self, id: LotId) -> bool {
+        let of = |ino: &Ino| self.lot_of(*ino) == Some(id);
         let kind = |kind: &Kind| match kind {
             Kind::Caps(update) => of(&update.ino),
             Kind::Purged(ino) | Kind::Sized(ino, _) | Kind::Claimed(ino) => of(ino),
@@ -478,7 +570,7 @@ impl Mds {
         {
             return true;
         }
-        let Some(moving) = self.peers.moving.get_mut(&space) else { return false };
+        let Some(moving) = self.peers.moving.get_mut(&id) else { return false };
         while let Some(ino) = moving.held.first() {
             let node = self.nodes.get(ino);
             let early = self.conf.bug == Bug::MoveWithCaps;
@@ -491,36 +583,44 @@ impl Mds {
         false
     }
 
-    /// Has a subvolume no more, from the record on that this makes.
-    fn let_go(&mut self, space: Space) {
-        let Some(Moving { to, root, .. }) = self.peers.moving.remove(&space) else { return };
+    /// Has a subvolume or a tree no more, from the record on that this makes.
+    fn let_go(&mut self, id: LotId) {
+        let Some(Moving { to, root, walk, .. }) = self.peers.moving.remove(&id) else { return };
         let Some(node) = self.nodes.get(&root) else { return };
         let (inode, parent) = (node.inode.clone(), node.parent.clone());
-        self.end_caps(space);
-        let strays = self.take_strays(space);
-        let older = self.peers.odd.iter().filter(|(ino, s)| **s == space && **ino != root);
-        let older: BTreeSet<Ino> = older.map(|(ino, _)| *ino).collect();
-        let lot = self.peers.lots.get(&space);
+        self.end_caps(id);
+        let lot = self.peers.lots.get(&id);
         let turn = lot.map_or(0, |l| l.turn) + 1;
         let way = match lot {
             Some(lot) if self.conf.rank != FIRST => lot.way.clone(),
             _ => self.way_to(root),
         };
-        let layout = parent.and_then(|(dir, _)| self.layout_of(dir));
-        let next = self.next_ino.get(&space).copied().unwrap_or_else(|| space.first_number());
-        let parcel = Parcel {
-            space,
-            turn,
-            root: Root { inode, above: FIRST, layout, random: Chance::default() },
-            older: older.clone(),
-            way: way.clone(),
-            next,
-            promise: self.promises.get(&space).copied(),
-            strays,
-            records: self.records_of_all(),
+        let above = parent.map(|(dir, _)| dir);
+        let layout = above.and_then(|dir| self.layout_of(dir));
+        let random = match id {
+            LotId::Tree(_) => above.map(|dir| self.chance_below(dir)).unwrap_or_default(),
+            LotId::Space(_) => Default::default(),
         };
-        self.forget_promise(space);
-        self.roots.remove(&space);
+        let root_above = Root { inode, above: FIRST, layout, random };
+        let mut parcel = Parcel {
+            turn,
+            root: root_above,
+            way: way.clone(),
+            records: self.records_of_all(),
+            runs: walk.runs.iter().map(|(first, count, ())| (first, count)).collect(),
+            ..Parcel::default()
+        };
+        if let LotId::Space(space) = id {
+            let next = self.next_ino.get(&space).copied();
+            let older = self.peers.odd.iter().filter(|(ino, s)| **s == space && **ino != root);
+            parcel.space = space;
+            parcel.older = older.map(|(ino, _)| *ino).collect();
+            parcel.next = next.unwrap_or_else(|| space.first_number());
+            parcel.promise = self.promises.get(&space).copied();
+            parcel.strays = self.take_strays(space);
+            self.forget_promise(space);
+            self.roots.remove(&space);
+        }
         self.with_quota.remove(&root);
         if self.peers.roots.remove(&root).is_some() {
             self.log_root(root);
@@ -529,17 +629,17 @@ impl Mds {
                 self.done(token);
             }
         }
-        let parcel = Some(parcel);
+        let (older, parcel) = (parcel.older.clone(), Some(parcel));
         let lot = Lot { holder: to, turn, root, older, way, parcel, rested: false };
-        self.peers.lots.insert(space, lot);
-        self.log_lot(space);
+        self.peers.lots.insert(id, lot);
+        self.log_lot(id);
         self.begin_flush();
     }
 
-    /// Clients have nothing of a subvolume from now on. No client can write any more: where one
-    /// goes on, its next owner lets it.
-    fn end_caps(&mut self, space: Space) {
-        let of = |ino: &Ino| self.lot_of(*ino) == Some(space);
+    /// Clients have nothing of it from now on. No client can write any more: where one goes on,
+    /// its next owner lets it.
+    fn end_caps(&mut self, id: LotId) {
+        let of = |ino: &Ino| self.lot_of(*ino) == Some(id);
         let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty()).map(|(ino, _)| *ino);
         let held: Vec<Ino> = held.filter(of).collect();
         let written = self.nodes.iter().filter(|(_, n)| !n.inode.ranges.is_empty());
@@ -562,7 +662,7 @@ impl Mds {
 
     /// Takes a subvolume's inodes out of stray directories.
     fn take_strays(&mut self, space: Space) -> Vec<Inode> {
-        let of = |ino: &Ino| self.lot_of(*ino) == Some(space);
+        let of = |ino: &Ino| self.subvolume_of(*ino) == Some(space);
         let strays = self.nodes.iter().filter_map(|(ino, node)| {
             let place = node.parent.clone().filter(|(dir, _)| dir.is_stray_dir())?;
             of(ino).then(|| (place, node.inode.clone()))
@@ -595,10 +695,10 @@ impl Mds {
         all
     }
 
-    /// Waits until all of a subvolume that goes is at rest, and forgets it. Says whether there was
-    /// something to do.
-    fn rest_lot(&mut self, space: Space) -> bool {
-        let of = |ino: Ino| self.lot_of(ino) == Some(space);
+    /// Waits until all of what goes is at rest, and forgets it. Says whether there was something to
+    /// do.
+    fn rest_lot(&mut self, id: LotId) -> bool {
+        let of = |ino: Ino| self.lot_of(ino) == Some(id);
         let what = |what: &What| match what {
             What::Dir(dir) => of(dir.ino),
             What::Base(ino) | What::Backtrace(ino) => of(*ino),
@@ -628,21 +728,26 @@ impl Mds {
         {
             return false;
         }
-        let Some(root) = self.peers.lots.get(&space).map(|l| l.root) else { return false };
-        self.forget_lot(space, root);
-        if let Some(lot) = self.peers.lots.get_mut(&space) {
+        let Some(lot) = self.peers.lots.get(&id) else { return false };
+        let (root, holder) = (lot.root, lot.holder);
+        let runs = lot.parcel.as_ref().map(|p| p.runs.clone()).unwrap_or_default();
+        self.forget_lot(id, root);
+        for (first, count) in runs {
+            self.set_holder(first, count, holder);
+        }
+        if let Some(lot) = self.peers.lots.get_mut(&id) {
             lot.rested = true;
         }
-        self.log_lot(space);
+        self.log_lot(id);
         self.peers.asked = 0;
         self.wake(self.now);
         true
     }
 
-    /// Drops what is in memory of a subvolume. Its root stays with the owner of the name.
-    fn forget_lot(&mut self, space: Space, root: Ino) {
+    /// Drops what is in memory of it. Its root stays with the owner of the name.
+    fn forget_lot(&mut self, id: LotId, root: Ino) {
         let first = self.conf.rank == FIRST;
-        let of = |ino: &Ino| self.lot_of(*ino) == Some(space);
+        let of = |ino: &Ino| self.lot_of(*ino) == Some(id);
         let nodes = self.nodes.keys().copied().filter(of).filter(|ino| !(first && *ino == root));
         let nodes: Vec<Ino> = nodes.collect();
         let dirs: BTreeSet<DirFrag> = self.dirs.keys().copied().filter(|d| of(&d.ino)).collect();
@@ -677,40 +782,56 @@ impl Mds {
             let give = lot.parcel.clone().map(|p| Message::Give(Box::new(p)));
             words.extend(give.map(|give| (lot.holder, newest, give)));
         }
-        for space in &self.peers.recalls {
-            let lot = self.peers.lots.get(space);
-            words.extend(lot.map(|l| (l.holder, Batch(0), Message::Recall(*space, l.turn))));
+        for id in self.peers.recalls.clone() {
+            let (holder, turn) = self.holder_of(id);
+            let there = match id {
+                LotId::Space(_) => self.peers.lots.contains_key(&id),
+                LotId::Tree(root) => self.is_known_tree(root) && holder != self.conf.rank,
+            };
+            if there {
+                words.push((holder, Batch(0), Message::Recall(id, turn)));
+            } else {
+                self.peers.recalls.remove(&id);
+            }
         }
         words
     }
 
-    /// The other owner has a subvolume.
-    pub(crate) fn has_taken(&mut self, from: Rank, space: Space, turn: u64) {
+    /// The other owner has it.
+    pub(crate) fn has_taken(&mut self, from: Rank, id: LotId, turn: u64) {
         let first = self.conf.rank == FIRST;
-        let Some(lot) = self.peers.lots.get_mut(&space) else { return };
+        let Some(lot) = self.peers.lots.get_mut(&id) else { return };
         if !lot.rested || (lot.holder, lot.turn) != (from, turn) {
             return;
         }
         (lot.parcel, lot.rested) = (None, false);
         if !first {
-            self.peers.lots.remove(&space);
-            self.peers.odd.retain(|_, s| *s != space);
+            self.peers.lots.remove(&id);
+            if let LotId::Space(space) = id {
+                self.peers.odd.retain(|_, s| *s != space);
+            }
         }
-        self.log_lot(space);
-        self.unpark(space);
-        self.peers.choose.insert(space);
+        self.forget_walk(id);
+        self.log_lot(id);
+        self.unpark(id);
+        self.peers.choose.insert(id);
+        self.one_is_over();
     }
 
     // The other owner.
 
-    /// Takes a subvolume over.
+    /// Takes a subvolume or a tree over.
     pub(crate) fn take_parcel(&mut self, from: Rank, parcel: &Parcel) -> Exec<()> {
-        let (me, space) = (self.conf.rank, parcel.space);
-        if me != FIRST && from != FIRST || space < Space::FIRST {
+        let (me, id) = (self.conf.rank, parcel.id());
+        let known = match id {
+            LotId::Space(space) => space >= Space::FIRST,
+            LotId::Tree(root) => super::trees::are_numbers(root, &parcel.runs),
+        };
+        if me != FIRST && from != FIRST || !known {
             return Ok(());
         }
-        if self.peers.lots.get(&space).is_some_and(|l| l.turn >= parcel.turn) {
-            self.say(from, self.log.newest(), Message::Taken(space, parcel.turn));
+        if self.peers.lots.get(&id).is_some_and(|l| l.turn >= parcel.turn) {
+            self.say(from, self.log.newest(), Message::Taken(id, parcel.turn));
             return Ok(());
         }
         for stray in &parcel.strays {
@@ -749,14 +870,20 @@ impl Mds {
         }
         let early = self.conf.bug == Bug::MoveTakenEarly;
         let batch = if early { Batch(0) } else { self.log.open() };
-        self.say(from, batch, Message::Taken(space, parcel.turn));
-        self.unpark(space);
+        self.say(from, batch, Message::Taken(id, parcel.turn));
+        self.unpark(id);
+        self.peers.stays.clear();
+        self.one_is_over();
         Ok(())
     }
 
-    /// Has a subvolume from now on.
+    /// Has a subvolume or a tree from now on.
     fn own_lot(&mut self, parcel: &Parcel) {
-        let (space, root) = (parcel.space, parcel.root.inode.ino);
+        let (id, root) = (parcel.id(), parcel.root.inode.ino);
+        self.forget_walk(id);
+        for (first, count) in &parcel.runs {
+            self.set_holder(*first, *count, self.conf.rank);
+        }
         let lot = Lot {
             holder: self.conf.rank,
             turn: parcel.turn,
@@ -766,17 +893,19 @@ impl Mds {
             parcel: None,
             rested: false,
         };
-        self.note_lot(space, &lot);
-        self.peers.lots.insert(space, lot);
-        self.log_lot(space);
-        let next = self.next_ino.entry(space).or_default();
-        *next = parcel.next.max(*next);
-        self.log.open.spaces.insert(space);
-        if let Some(promise) = parcel.promise {
-            self.promise(space, promise);
+        if let LotId::Space(space) = id {
+            self.note_lot(space, &lot);
+            let next = self.next_ino.entry(space).or_default();
+            *next = parcel.next.max(*next);
+            self.log.open.spaces.insert(space);
+            if let Some(promise) = parcel.promise {
+                self.promise(space, promise);
+            }
         }
-        self.peers.recalls.remove(&space);
-        self.peers.choose.insert(space);
+        self.peers.lots.insert(id, lot);
+        self.log_lot(id);
+        self.peers.recalls.remove(&id);
+        self.peers.choose.insert(id);
     }
 
     fn note_lot(&mut self, space: Space, lot: &Lot) {
@@ -812,34 +941,38 @@ impl Mds {
 
     // Owners that leave, and failovers.
 
-    /// Subvolumes that an owner has that leaves. All of them is at rest.
-    pub(crate) fn lots_held(&self) -> BTreeMap<Space, Parcel> {
-        let held = self.peers.lots.iter().filter(|(_, l)| l.holder == self.conf.rank);
-        let parcel = |(space, lot): (&Space, &Lot)| {
+    /// Subvolumes and trees that an owner has that leaves. All of them is at rest.
+    pub(crate) fn lots_held(&self) -> (BTreeMap<Space, Parcel>, BTreeMap<Ino, Parcel>) {
+        let (mut lots, mut trees) = (BTreeMap::new(), BTreeMap::new());
+        for (id, lot) in self.peers.lots.iter().filter(|(_, l)| l.holder == self.conf.rank) {
             let inode = Inode { ino: lot.root, ..Inode::default() };
-            let next = self.next_ino.get(space).copied();
             let parcel = Parcel {
-                space: *space,
                 turn: lot.turn,
                 root: Root { inode, ..Root::default() },
                 older: lot.older.clone(),
                 way: lot.way.clone(),
-                next: next.unwrap_or_else(|| space.first_number()),
-                promise: self.promises.get(space).copied(),
                 ..Parcel::default()
             };
-            (*space, parcel)
-        };
-        held.map(parcel).collect()
+            let LotId::Space(space) = *id else {
+                trees.insert(lot.root, parcel);
+                continue;
+            };
+            let next = self.next_ino.get(&space).copied();
+            let next = next.unwrap_or_else(|| space.first_number());
+            let promise = self.promises.get(&space).copied();
+            lots.insert(space, Parcel { space, next, promise, ..parcel });
+        }
+        (lots, trees)
     }
 
-    /// An owner has left. Its subvolumes are this one's, and what was to go to it stays here.
-    pub(crate) fn take_lots_of(&mut self, from: Rank, lots: BTreeMap<Space, Parcel>) {
-        for (space, parcel) in lots {
+    /// An owner has left. What it had is this one's, and what was to go to it stays here.
+    pub(crate) fn take_lots_of(&mut self, from: Rank, lots: Vec<Parcel>) {
+        for parcel in lots {
             self.own_lot(&parcel);
             self.root_is_here(parcel.root.inode.ino);
-            self.unpark(space);
+            self.unpark(parcel.id());
         }
+        self.take_runs_of(from);
         self.take_back(from);
         self.peers.choose_all = true;
     }
@@ -854,11 +987,20 @@ impl Mds {
         }
     }
 
-    /// Goes on with subvolumes that moved before a failover.
-    pub(crate) fn adopt_lots(&mut self, lots: &BTreeMap<Space, Lot>) {
-        self.peers.lots = lots.clone();
-        for (space, lot) in lots {
+    /// Goes on with what moved before a failover.
+    pub(crate) fn adopt_lots(&mut self, owners: &OwnerTables) {
+        let lots = owners.lots.iter().map(|(space, lot)| (LotId::Space(*space), lot.clone()));
+        let trees = owners.trees.iter().map(|(root, lot)| (LotId::Tree(*root), lot.clone()));
+        self.peers.lots = lots.chain(trees).collect();
+        for (space, lot) in &owners.lots {
             self.note_lot(*space, lot);
+        }
+        for (root, lot) in &owners.trees {
+            for (first, count) in lot.parcel.iter().flat_map(|p| &p.runs) {
+                self.peers.transit.set(*first, *count, Some(*root));
+            }
+        }
+        for lot in owners.lots.values().chain(owners.trees.values()) {
             if let Some(parcel) = lot.parcel.as_ref().filter(|_| !lot.rested)
                 && self.conf.rank != FIRST
             {

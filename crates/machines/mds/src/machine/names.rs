@@ -269,7 +269,7 @@ impl Mds {
         }
         self.writes(client, dir, Group::File);
         self.settled()?;
-        let halves = vec![(self.keeper(path.ino), Half::Link(path))];
+        let halves = vec![(self.asked_of(path.ino), Half::Link(path))];
         let found = self.prepare(state, request, halves)?;
         let Some(&Found { ino, d_type }) = found.first() else { return fail(Errno::EIO) };
         if super::rename::stays(d_type) {
@@ -296,7 +296,7 @@ impl Mds {
     /// The half that takes the name of another owner's inode.
     pub(crate) fn taking(&self, ino: Ino) -> (crate::types::Rank, Half) {
         let half = if self.is_dir(ino) { Half::Remove(ino) } else { Half::Unlink(ino) };
-        (self.keeper(ino), half)
+        (self.asked_of(ino), half)
     }
 
     /// Takes the name of another owner's inode.
@@ -334,6 +334,7 @@ impl Mds {
         let mut change = Change::name(shadow.is_some(), -1);
         if let Some(shadow) = shadow {
             self.backtraces.remove(&ino);
+            self.root_is_removed(ino);
             change = change.with(stats::of(&shadow.inode), -1);
         }
         self.set_link(DirFrag::whole(dir), name, Link::Absent);

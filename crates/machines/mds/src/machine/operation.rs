@@ -3,7 +3,7 @@
 use super::asked::Txn;
 use super::weight::Weight;
 use crate::event::CapsUpdate;
-use crate::peer;
+use crate::peer::{self, LotId};
 use crate::request::{Extra, Request};
 use crate::types::{ClientId, DirFrag, Ino, Name, Rank, Space, Steady};
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ pub(crate) enum Stop {
     Wait,
     /// It goes on at another owner, with the path that [`Mds::away`](super::Mds::away) noted.
     Away,
-    /// It goes on when a subvolume that is on its way to another owner has come there.
-    Park(Space),
+    /// It goes on when what is on its way to another owner has come there.
+    Park(LotId),
     /// It ends with this errno.
     Fail(i32),
 }
@@ -54,11 +54,13 @@ pub(crate) enum Kind {
     Apply(peer::TxnId),
     /// A root of this owner gets its place in a directory that was taken over.
     Graft(Ino),
-    /// It is looked which owner a subvolume is to have.
-    Choose(Space),
+    /// It is looked which owner a subvolume or a tree is to have.
+    Choose(LotId),
     /// All of a subvolume is found that could not go to another owner unseen.
     Collect(Space),
-    /// A subvolume comes from another owner.
+    /// A tree is walked through.
+    Walk(Ino),
+    /// A subvolume or a tree comes from another owner.
     Take(Rank, Box<peer::Parcel>),
     /// Another owner reports the root of a part.
     Report(Rank, Box<crate::types::Inode>),

@@ -191,6 +191,7 @@ impl Mds {
             Link::Remote(ino, _) if !self.is_mine(ino) => Ok(Some(ino)),
             Link::Remote(ino, _) => {
                 self.inode(ino)?;
+                self.passes(ino)?;
                 self.reintegrate(frag, name, ino)?;
                 self.look(ino);
                 Ok(Some(ino))

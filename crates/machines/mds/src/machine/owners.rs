@@ -10,7 +10,7 @@ use super::{Executed, Mds};
 use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
-use crate::peer::{Message, OwnerTables, Root};
+use crate::peer::{LotId, Message, OwnerTables, Root};
 use crate::request::{CapGrant, FilePath, InodeStat, Request};
 use crate::types::{Batch, ClientId, Ino, Inode, Name, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,8 +120,9 @@ impl Mds {
             Message::Give(parcel) => {
                 self.start(ClientId(0), Kind::Take(from, parcel));
             }
-            Message::Taken(space, turn) => self.has_taken(from, space, turn),
-            Message::Recall(space, turn) => self.take_recall(from, space, turn),
+            Message::Taken(id, turn) => self.has_taken(from, id, turn),
+            Message::Recall(id, turn) => self.take_recall(from, id, turn),
+            Message::Stays(id, turn) => self.has_stayed(from, id, turn),
             Message::Prepare(prepare) => self.take_prepare(from, prepare),
             Message::Prepared(txn, found) => self.halves_ready(from, txn, Ok(found)),
             Message::Refused(txn, why) => self.halves_ready(from, txn, Err(why)),
@@ -199,20 +200,34 @@ impl Mds {
 
     /// What must be kept of what is shared with others.
     pub(crate) fn owner_tables(&self) -> OwnerTables {
-        let root = |(ino, root): (&Ino, &RootAbove)| {
-            let inode = self.nodes.get(ino)?.inode.clone();
-            let (above, layout, random) = (root.above, root.layout.clone(), root.random);
-            Some((*ino, Root { inode, above, layout, random }))
-        };
+        let root = |ino: &Ino| Some((*ino, self.root_of_part(*ino)?));
+        let (mut lots, mut trees) = (BTreeMap::new(), BTreeMap::new());
+        for (id, lot) in &self.peers.lots {
+            match id {
+                LotId::Space(space) => drop(lots.insert(*space, lot.clone())),
+                LotId::Tree(root) => drop(trees.insert(*root, lot.clone())),
+            }
+        }
+        let run = |(first, count, rank)| (first, (count, rank));
         OwnerTables {
-            roots: self.peers.roots.iter().filter_map(root).collect(),
+            roots: self.peers.roots.keys().filter_map(root).collect(),
             prepared: self.peers.prepared.iter().map(|(t, (_, p))| (*t, p.clone())).collect(),
             decided: self.peers.decided.iter().map(|(t, (_, r))| (*t, r.clone())).collect(),
             kept: self.peers.kept.clone(),
             left: self.has_left(),
             records: self.peers.records.clone(),
-            lots: self.peers.lots.clone(),
+            lots,
+            trees,
+            runs: self.peers.runs.iter().map(run).collect(),
         }
+    }
+
+    /// The root of a part, as it is kept.
+    pub(crate) fn root_of_part(&self, ino: Ino) -> Option<Root> {
+        let root = self.peers.roots.get(&ino)?;
+        let inode = self.nodes.get(&ino)?.inode.clone();
+        let (above, layout, random) = (root.above, root.layout.clone(), root.random);
+        Some(Root { inode, above, layout, random })
     }
 
     /// Goes on with what the server before this one shared with others.

@@ -5,6 +5,7 @@
 //! directory goes where the directory above it is.
 
 use super::Mds;
+use crate::peer::LotId;
 use crate::request::Request;
 use crate::types::{Chance, ClientId, Ino, Inode, Name, Rank, Space};
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ impl Mds {
             return here;
         }
         match self.policy_above(dir) {
+            // The directory that is pinned goes there with all below it.
+            Some((at, Policy::Pin(rank))) if self.goes_itself(at, rank) => here,
             Some((_, Policy::Pin(rank))) => (rank, Chance::default()),
             Some((at, Policy::Distributed)) if at == dir => {
                 (self.by_hash(dir.0, name), Chance::default())
@@ -75,23 +78,49 @@ impl Mds {
         self.random(inherited).map(|policy| (at, policy))
     }
 
-    /// The owner that a subvolume is to have: that of its own pin, or what is said above of those
-    /// made there. Chance places new directories alone. What is below a quota stays together.
-    pub(crate) fn wished(&self, root: Ino) -> Option<Rank> {
+    /// The chance that a directory made below has in force.
+    pub(crate) fn chance_below(&self, dir: Ino) -> Chance {
+        match self.policy_above(dir) {
+            Some((_, Policy::Random(chance))) => chance,
+            _ => Chance::default(),
+        }
+    }
+
+    /// The owner that a subvolume or a tree is to have: that of its own pin, or what is said above
+    /// of those made there. Chance places new directories alone. What is below a quota stays
+    /// together. Nothing for what stays where it is.
+    pub(crate) fn wished(&self, id: LotId, root: Ino) -> Option<Rank> {
         let node = self.nodes.get(&root)?;
         let (dir, name) = node.parent.as_ref().filter(|(d, _)| !d.is_system())?;
         if !self.is_mine(*dir) || self.part_of(*dir) != Ino::ROOT {
             return None;
+        }
+        let pinned = self.pinned_to(&node.inode);
+        if let LotId::Tree(_) = id {
+            let special = node.inode.space != Space(0)
+                || self.space_of(*dir) != Space::COMMON
+                || self.holds_subvolumes(root)
+                || self.holds_subvolumes(*dir);
+            // Without a pin, it goes back if it moved, and else stays with the owner that has it.
+            let moved = self.peers.lots.contains_key(&id);
+            if special || !moved && pinned.is_none() && !self.is_mine(root) {
+                return None;
+            }
+            if !moved && pinned.is_none() {
+                return Some(self.conf.rank);
+            }
         }
         if self.quota_of(*dir).is_some() {
             return Some(self.conf.rank);
         }
         let above = || match self.policy_above(*dir) {
             Some((_, Policy::Pin(rank))) => rank,
-            Some((at, Policy::Distributed)) if at == *dir => self.by_hash(dir.0, name),
+            Some((at, Policy::Distributed)) if at == *dir && matches!(id, LotId::Space(_)) => {
+                self.by_hash(dir.0, name)
+            }
             _ => self.conf.rank,
         };
-        Some(self.pinned_to(&node.inode).unwrap_or_else(above))
+        Some(pinned.unwrap_or_else(above))
     }
 
     /// The owner that a directory is pinned to, if it is there.

@@ -5,9 +5,10 @@ use super::Mds;
 use super::log::Record;
 use super::node::{Dirty, Link};
 use super::operation::Phase;
+use super::runs::Runs;
 use crate::action::Tables;
 use crate::conf::Conf;
-use crate::peer::{Lot, Prepared, Root, TxnId};
+use crate::peer::{Lot, LotId, OwnerTables, Prepared, Root, TxnId};
 use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, NestStat, Rank, Space, Steady, mode};
 use bytes::Bytes;
 use denc::{Decode, Reader};
@@ -56,6 +57,8 @@ pub struct Replay {
     base: BTreeMap<Ino, (Batch, Inode)>,
     /// Roots of parts, with the batch of their last change.
     roots: BTreeMap<Ino, Batch>,
+    /// Numbers with another owner than they say.
+    runs: Runs<Rank>,
     first: Option<Batch>,
     last: Batch,
 }
@@ -91,11 +94,18 @@ impl Replay {
         if let Some(tables) = record.tables {
             let promises = std::mem::take(&mut self.tables.promises);
             let owners = record.owners.unwrap_or_default();
+            self.runs = runs_of(&owners);
             self.tables = Tables { promises, owners, ..tables };
         }
         self.apply_owners(batch, record.roots, record.prepared, record.decided);
         for (space, lot) in record.lots {
-            self.apply_lot(space, lot);
+            self.apply_lot(LotId::Space(space), lot);
+        }
+        for (root, lot) in record.trees {
+            self.apply_lot(LotId::Tree(root), lot);
+        }
+        for (first, count, rank) in record.runs {
+            self.runs.set(first, count, rank);
         }
         for (space, next) in record.next {
             let n = self.tables.next.entry(space).or_default();
@@ -136,26 +146,38 @@ impl Replay {
         }
     }
 
-    /// Takes in that a subvolume moves. What is in the log of one that is not here is at rest, and
-    /// may have been changed by another owner since.
-    fn apply_lot(&mut self, space: Space, lot: Option<Lot>) {
-        let known = self.tables.owners.lots.get(&space);
-        let gone = match (&lot, known) {
-            (Some(lot), _) => {
-                let goes = lot.parcel.is_none() || lot.rested;
-                (lot.holder != self.conf.rank && goes).then(|| (lot.root, lot.older.clone()))
+    /// Takes in that a subvolume or a tree moves. What is in the log of one that is not here is at
+    /// rest, and may have been changed by another owner since.
+    fn apply_lot(&mut self, id: LotId, lot: Option<Lot>) {
+        let owners = &mut self.tables.owners;
+        let known = match id {
+            LotId::Space(space) => owners.lots.remove(&space),
+            LotId::Tree(root) => owners.trees.remove(&root),
+        };
+        let goes = |lot: &Lot| lot.parcel.is_none() || lot.rested;
+        let gone = match (&lot, &known) {
+            (Some(lot), _) if lot.holder != self.conf.rank && goes(lot) => Some(lot),
+            (None, Some(lot)) => Some(lot),
+            _ => None,
+        };
+        match (id, gone) {
+            (LotId::Space(space), Some(Lot { root, older, .. })) => {
+                let of = |ino: Ino| ino.space() == space || ino == *root || older.contains(&ino);
+                self.entries.retain(|dir, _| !of(dir.ino));
             }
-            (None, Some(lot)) => Some((lot.root, lot.older.clone())),
-            (None, None) => None,
-        };
-        if let Some((root, older)) = gone {
-            let of = |ino: Ino| ino.space() == space || ino == root || older.contains(&ino);
-            self.entries.retain(|dir, _| !of(dir.ino));
+            // Without its numbers it was at rest before.
+            (LotId::Tree(_), Some(Lot { parcel: Some(parcel), .. })) => {
+                let mut of = Runs::default();
+                parcel.runs.iter().for_each(|(first, count)| of.set(*first, *count, Some(())));
+                self.entries.retain(|dir, _| of.get(dir.ino).is_none());
+            }
+            _ => {}
         }
-        match lot {
-            Some(lot) => self.tables.owners.lots.insert(space, lot),
-            None => self.tables.owners.lots.remove(&space),
-        };
+        match (id, lot) {
+            (LotId::Space(space), Some(lot)) => drop(owners.lots.insert(space, lot)),
+            (LotId::Tree(root), Some(lot)) => drop(owners.trees.insert(root, lot)),
+            (_, None) => {}
+        }
     }
 
     fn apply_owners(
@@ -196,7 +218,7 @@ impl Replay {
     /// The server, which waits for the clients of the one before it. `last` is the number of the
     /// last batch that was trimmed, for a log of which no batch is left.
     pub fn finish(self, now: Steady, last: Batch) -> Mds {
-        let Replay { conf, tables, entries, base, roots, first, .. } = self;
+        let Replay { conf, tables, entries, base, roots, runs, first, .. } = self;
         let last = self.last.max(last);
         let mut mds = Mds::empty(conf);
         mds.now = now;
@@ -206,7 +228,8 @@ impl Replay {
         mds.phase = Phase::Reconnect(tables.sessions.keys().copied().collect());
         mds.next_ino = tables.next;
         mds.peers.kept = tables.owners.kept.clone();
-        mds.adopt_lots(&tables.owners.lots);
+        mds.peers.runs = runs;
+        mds.adopt_lots(&tables.owners);
         mds.promises = tables.promises;
         mds.adopt_promises();
         for (client, record) in tables.sessions {
@@ -239,6 +262,14 @@ impl Replay {
         mds.settle();
         mds
     }
+}
+
+fn runs_of(owners: &OwnerTables) -> Runs<Rank> {
+    let mut runs = Runs::default();
+    for (first, (count, rank)) in &owners.runs {
+        runs.set(*first, *count, Some(*rank));
+    }
+    runs
 }
 
 impl Mds {
@@ -286,6 +317,7 @@ impl Mds {
     pub fn replay(conf: Conf, tables: Tables) -> Replay {
         Replay {
             conf,
+            runs: runs_of(&tables.owners),
             tables,
             entries: BTreeMap::new(),
             base: BTreeMap::new(),

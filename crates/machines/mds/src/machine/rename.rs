@@ -195,7 +195,7 @@ impl Mds {
         self.reads(client, to, Group::File);
         self.settled()?;
         let over = self.child(to, &new)?;
-        let mut halves = vec![(self.keeper(path.ino), Half::Take(path))];
+        let mut halves = vec![(self.asked_of(path.ino), Half::Take(path))];
         match over {
             // The answer is an error, or nothing happens.
             Some(over) if self.is_dir(over) => {}

@@ -2,10 +2,11 @@
 
 use super::decay::Recalls;
 use super::operation::OpId;
+use super::runs::Runs;
 use super::weight::{Output, Weight};
 use crate::action::Action;
 use crate::event::{Event, Token};
-use crate::peer::{Lot, Prepared, Root, TxnId};
+use crate::peer::{Lot, LotId, Prepared, Root, TxnId};
 use crate::request::FilePath;
 use crate::rights::Rights;
 use crate::types::{
@@ -104,7 +105,8 @@ pub(crate) struct Open {
     pub roots: BTreeSet<Ino>,
     pub prepared: BTreeSet<TxnId>,
     pub decided: BTreeSet<TxnId>,
-    pub lots: BTreeSet<Space>,
+    pub lots: BTreeSet<LotId>,
+    pub runs: Vec<(Ino, u64, Option<Rank>)>,
 }
 
 impl Open {
@@ -122,6 +124,7 @@ impl Open {
             && self.prepared.is_empty()
             && self.decided.is_empty()
             && self.lots.is_empty()
+            && self.runs.is_empty()
     }
 }
 
@@ -255,26 +258,40 @@ pub(crate) struct Peers {
     pub placeless: BTreeSet<Ino>,
     /// Roots that are reported.
     pub reports: BTreeMap<Ino, (Token, Rank, Box<Inode>)>,
-    /// Subvolumes that have moved, or are on their way.
-    pub lots: BTreeMap<Space, Lot>,
+    /// Subvolumes and trees that have moved, or are on their way.
+    pub lots: BTreeMap<LotId, Lot>,
     /// Roots of subvolumes, and directories in them that are older: their numbers are of another
     /// space.
     pub odd: BTreeMap<Ino, Space>,
     /// Subvolumes with the root of another owner's part in them.
     pub mixed: BTreeSet<Space>,
-    /// Subvolumes that are to go to another owner, up to the record that says so.
-    pub moving: BTreeMap<Space, Moving>,
-    /// Requests that wait for a subvolume on its way.
-    pub parked: BTreeMap<Space, Vec<Event>>,
-    /// Subvolumes of which it is to be looked which owner they are to have.
-    pub choose: BTreeSet<Space>,
+    /// What is to go to another owner, up to the record that says so.
+    pub moving: BTreeMap<LotId, Moving>,
+    /// Requests that wait for what is on its way.
+    pub parked: BTreeMap<LotId, Vec<Event>>,
+    /// It is to be looked which owner these are to have.
+    pub choose: BTreeSet<LotId>,
     /// All of them are.
     pub choose_all: bool,
-    /// Subvolumes that others are to give back.
-    pub recalls: BTreeSet<Space>,
+    /// What others are to give back.
+    pub recalls: BTreeSet<LotId>,
+    /// Runs of numbers with another owner than they say, as far as this owner has to know it.
+    pub runs: Runs<Rank>,
+    /// Numbers of trees that were walked through and are on their way, with the roots.
+    pub transit: Runs<Ino>,
+    /// Trees of which not all numbers are known yet, and of which no requests are carried out.
+    pub walked: BTreeSet<Ino>,
+    /// Directories with pins that are, or were, in memory.
+    pub pinned: BTreeSet<Ino>,
+    /// Trees that could not move, and up to when that is not tried again.
+    pub stays: BTreeMap<Ino, Steady>,
+    /// Trees that move when others have come to their end.
+    pub behind: BTreeSet<LotId>,
+    /// Owners of inodes, as others said them. They may be wrong.
+    pub told: BTreeMap<Ino, Rank>,
     /// Roots that are reported without waiting for the next write.
     pub urgent: BTreeSet<Ino>,
-    /// Capabilities that clients claim of subvolumes that are not here any more.
+    /// Capabilities that clients claim of what is not here any more.
     pub exports: Vec<(ClientId, Ino, u64)>,
     /// The number of the next transaction.
     pub next_txn: u64,
@@ -286,7 +303,7 @@ pub(crate) struct Peers {
     pub asked: Steady,
 }
 
-/// A subvolume that is to go to another owner. A crash, or another wish, ends that.
+/// What is to go to another owner. A crash, or another wish, ends that.
 #[derive(Clone, Debug)]
 pub(crate) struct Moving {
     pub to: Rank,
@@ -297,10 +314,29 @@ pub(crate) struct Moving {
     pub found: bool,
     /// It is to be looked whether a client has what could not be carried over.
     pub look: bool,
-    /// No requests of the subvolume are carried out, and clients give all back.
+    /// No requests of it are carried out, and clients give all back.
     pub stopped: bool,
     /// Inodes of which clients may have something yet.
     pub held: BTreeSet<Ino>,
+    /// Of a tree.
+    pub walk: Walk,
+}
+
+/// How far a tree has been walked through.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Walk {
+    /// Halves that were ready before requests of the tree waited: they may change its names.
+    pub before: BTreeSet<TxnId>,
+    /// It has begun.
+    pub begun: bool,
+    /// Directories to look through; the last one is being looked through.
+    pub todo: Vec<Ino>,
+    /// Up to this name.
+    pub after: Option<Name>,
+    /// Numbers that were found, by this walk or the one before it.
+    pub runs: Runs<()>,
+    /// All of them were.
+    pub done: bool,
 }
 
 /// What a part's root is told of what is above it.

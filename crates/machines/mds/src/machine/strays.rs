@@ -9,6 +9,7 @@ use super::stats::{self, Change};
 use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
+use crate::peer::LotId;
 use crate::types::{ClientId, DirFrag, Ino, Name, Rank, Space};
 use types::{Errno, Utime};
 
@@ -139,7 +140,7 @@ impl Mds {
         if space != Space(0) {
             self.forget_promise(space);
             self.roots.remove(&space);
-            self.cancel_move(space);
+            self.cancel_move(LotId::Space(space));
         }
         self.set_link(DirFrag::whole(dir), &name, Link::Absent);
         self.account(dir, Change::name(is_dir, -1).with(stat, -1), stamp);

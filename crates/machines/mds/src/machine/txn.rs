@@ -7,13 +7,24 @@ use super::operation::{Exec, Kind, OpState, Stop, fail};
 use crate::conf::Bug;
 use crate::peer::{Found, Half, Message, Refusal, TxnId};
 use crate::request::Request;
-use crate::types::{Batch, Rank};
+use crate::types::{Batch, Ino, Rank};
 use std::collections::BTreeSet;
 
 /// A request that met another transaction tries again after so many nanoseconds.
 const LATER: u64 = 500_000;
 
+/// So many owners of inodes are remembered as others said them.
+const TOLD_MAX: usize = 1_024;
+
 impl Mds {
+    /// The owner that is asked for a half of an inode. It may say that another one has it.
+    pub(crate) fn asked_of(&self, ino: Ino) -> Rank {
+        let keeper = self.keeper(ino);
+        let told = self.peers.told.get(&ino).map(|rank| self.in_place_of(*rank));
+        let me = self.conf.rank;
+        told.filter(|told| *told != me && keeper != me).unwrap_or(keeper)
+    }
+
     /// Waits until halves of other owners are ready. Says what they are about, in order.
     pub(crate) fn prepare(
         &mut self,
@@ -133,9 +144,18 @@ impl Mds {
             }
             return;
         };
-        if let (Err(Refusal::Elsewhere(path)), Kind::Request(request)) = (&answer, &mut state.kind)
-        {
-            request.path2 = path.clone();
+        match (&answer, &mut state.kind) {
+            (Err(Refusal::Elsewhere(path)), Kind::Request(request)) => {
+                request.path2 = path.clone();
+            }
+            (Err(Refusal::With(ino, rank)), _) => {
+                let told = &mut self.peers.told;
+                if told.len() >= TOLD_MAX {
+                    told.clear();
+                }
+                told.insert(*ino, *rank);
+            }
+            _ => {}
         }
         if let Some(slot) = state.txn.as_mut().and_then(|t| t.answers.get_mut(&from)) {
             *slot = Some(answer);
@@ -168,7 +188,7 @@ impl Mds {
     }
 
     /// Fails for a name that is in a subvolume: nothing crosses its border.
-    pub(crate) fn crosses(&self, dir: crate::types::Ino) -> Exec<()> {
+    pub(crate) fn crosses(&self, dir: Ino) -> Exec<()> {
         if self.space_of(dir) == crate::types::Space::COMMON {
             Ok(())
         } else {
