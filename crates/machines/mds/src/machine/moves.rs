@@ -308,12 +308,19 @@ impl Mds {
 
     /// Nothing happens of a move that is not in the log.
     pub(crate) fn cancel_move(&mut self, id: LotId) {
-        let Some(moving) = self.peers.moving.remove(&id) else { return };
+        if self.put_off(id) {
+            self.one_is_over();
+        }
+    }
+
+    /// Has a move begin anew later. Says whether there was one.
+    pub(crate) fn put_off(&mut self, id: LotId) -> bool {
+        let Some(moving) = self.peers.moving.remove(&id) else { return false };
         self.forget_walk(id);
         if moving.stopped {
             self.goes_on(id);
         }
-        self.one_is_over();
+        true
     }
 
     /// Requests of a subvolume or a tree are carried out again.

@@ -335,6 +335,13 @@ impl Mds {
     /// A tree cannot be walked through: it stays.
     pub(crate) fn cannot_walk(&mut self, root: Ino, why: Stop) {
         let id = LotId::Tree(root);
+        // Others that wait would find the same tree in theirs, that is on its way.
+        if why == Stop::Fail(Errno::EAGAIN.0) {
+            if self.put_off(id) {
+                self.peers.behind.insert(id);
+            }
+            return;
+        }
         if !self.peers.moving.contains_key(&id) {
             return;
         }
@@ -347,7 +354,6 @@ impl Mds {
                     self.say(FIRST, Batch(0), Message::Stays(id, turn));
                 }
             }
-            Stop::Fail(e) if e == Errno::EAGAIN.0 => drop(self.peers.behind.insert(id)),
             _ => {}
         }
     }
