@@ -397,6 +397,90 @@ def test_from_stock_to_ours_and_back(cl, tmp_path):
         e.stop()
 
 
+def test_directories_that_a_stock_server_split(cl, tmp_path):
+    """Their entries are in several objects. They are served and changed, also after a server was killed, and are
+    directories of one object for the stock server afterwards, which may split them again."""
+    e = Exchange(cl, "split", tmp_path)
+    fragments = lambda path: [f["str"] for f in e.mds("dirfrag", "ls", path)]
+
+    def objects(ino):
+        names = cl.run("rados", "-p", "split.meta", "ls").stdout.decode().split()
+        return sorted(name for name in names if name.startswith(f"{ino:x}."))
+
+    def splits():
+        for path, bits, expected in (("/big", 3, 8), ("/big", 2, 11), ("/big/below", 1, 2), ("/left", 2, 4), ("/empty", 2, 4), ("/", 1, 2)):
+            cl.run("ceph", "tell", "mds.split-stock", "dirfrag", "split", path, fragments(path)[-1], str(bits))
+            eventually(lambda: len(fragments(path)) == expected, what=lambda: f"{path} in {expected} parts: {fragments(path)}")
+
+    try:
+        e.make("stock")
+        # It joins none that are small.
+        for option, value in (("mds_bal_merge_size", "0"), ("mds_bal_split_size", "100000")):
+            cl.run("ceph", "config", "set", "mds", option, value, check=False)
+            e.mds("config", "set", option, value)
+        fs = e.mounted()
+        for path in ("/big", "/big/below", "/left", "/empty"):
+            fs.mkdir(path, 0o755)
+        for n in range(300):
+            write(fs, f"/big/file-{n}", b"%d" % n)
+        for n in range(40):
+            write(fs, f"/big/below/{n}", b"below")
+            fs.link(f"/big/below/{n}", f"/left/{n}")
+        fs.sync_fs()
+        splits()
+        inos = {path: fs.stat(path).st_ino for path in ("/big", "/empty")}
+        expected = tree(fs)
+        fs.unmount()
+        fs.shutdown()
+
+        e.hand_over("siphon")
+        assert len(objects(inos["/big"])) > 8
+        fs = e.mounted()
+        # A directory that nothing was asked of stays as it is.
+        assert fs.stat("/big").st_ino == inos["/big"] and counts(fs, "/left")["rfiles"] == b"40"
+        e.scrub()
+        assert not differences(expected, tree(fs))
+        for n in range(0, 300, 3):
+            fs.rename(f"/big/file-{n}", f"/left/moved-{n}")
+        for n in range(1, 300, 3):
+            fs.unlink(f"/big/file-{n}")
+        fs.rmdir("/empty")
+        change(fs, "/big/more", 1, STEPS)
+        fs.sync_fs()
+        expected = tree(fs)
+        # A server that comes after it finds what the first had begun.
+        e.servers["siphon"].kill("split-siphon")
+        e.start("siphon")
+        eventually(lambda: e.servers["siphon"].states().get("split-siphon") == (0, "up:active"), what=lambda: f"{e.servers['siphon'].states()}")
+        assert not differences(expected, tree(fs))
+        e.scrub()
+        fs.unmount()
+        fs.shutdown()
+        e.mds("flush", "journal")
+        assert objects(inos["/big"]) == [f"{inos['/big']:x}.00000000"], "the other objects are removed"
+        eventually(lambda: not objects(inos["/empty"]), what=lambda: f"nothing of a removed directory: {objects(inos['/empty'])}")
+
+        e.hand_over("stock")
+        fs = e.mounted()
+        assert fragments("/big") == ["0/0"]
+        assert not differences(expected, tree(fs))
+        e.scrub()
+        fs.mkdir("/empty", 0o755)
+        fs.sync_fs()
+        splits()
+        expected = tree(fs)
+        fs.unmount()
+        fs.shutdown()
+        e.hand_over("siphon")
+        fs = e.mounted()
+        assert not differences(expected, tree(fs))
+        e.scrub()
+        fs.unmount()
+        fs.shutdown()
+    finally:
+        e.stop()
+
+
 def test_a_journal_with_changes_is_refused(cl, tmp_path):
     """What a stock server left in its journal is not passed over: the rank is damaged, and the server says why."""
     e = Exchange(cl, "full", tmp_path)

@@ -9,7 +9,9 @@ use cephfs::{
     NestInfo, SnapRealmRecord,
 };
 use denc::{Decode, Encode, Features};
-use mds::{Chance, ClientId, Dentry, DirHead, DirStat, Inode, Layout, NestStat, Quota, Space};
+use mds::{
+    Chance, ClientId, Dentry, DirHead, DirStat, Inode, Layout, NestStat, Quota, Space, Split,
+};
 use types::SnapId;
 
 /// The first snapshot that a new entry stands for: no snapshot has the number 1.
@@ -21,9 +23,6 @@ pub enum Refused {
     /// Its bytes make no sense.
     #[error("damaged: {0}")]
     Damaged(#[from] denc::DecodeError),
-    /// The directory was split by a stock server.
-    #[error("the directory {0} is split into fragments, which this server does not read")]
-    Split(cephfs::Ino),
     /// It has snapshots.
     #[error("the inode {0} has snapshots, which this server does not keep")]
     Snapshots(cephfs::Ino),
@@ -95,9 +94,6 @@ const SPACE_XATTR: &[u8] = b"ceph.siphon.space";
 /// An inode in the core's form.
 pub fn inode_in(mut store: InodeStore) -> Result<Inode, Refused> {
     let i = &store.inode;
-    if !store.fragtree.0.is_empty() {
-        return Err(Refused::Split(i.ino));
-    }
     if !store.old_inodes.is_empty()
         || store.snap.as_ref().is_some_and(|s| !s.snaps.is_empty() || !s.past_parents.is_empty())
     {
@@ -150,6 +146,7 @@ pub fn inode_in(mut store: InodeStore) -> Result<Inode, Refused> {
         space,
         distributed: i.ephemeral_distributed_pin,
         random: Chance::new(i.ephemeral_random_pin).unwrap_or_default(),
+        split: if store.fragtree.0.is_empty() { Split::No } else { Split::Yes },
         ..Inode::default()
     };
     out.pin_to(i.export_pin);
@@ -194,6 +191,16 @@ pub fn inode_out(inode: &Inode) -> InodeStore {
         false => InodeStore::from_bytes(&inode.rest).unwrap_or_default(),
     };
     store_of(inode, rest)
+}
+
+/// The fragments into which a stock server split a directory.
+pub fn fragments(inode: &Inode) -> Vec<cephfs::Frag> {
+    match inode.split {
+        Split::No => Vec::new(),
+        Split::Yes | Split::Joined => {
+            InodeStore::from_bytes(&inode.rest).unwrap_or_default().fragtree.leaves()
+        }
+    }
 }
 
 fn store_of(inode: &Inode, rest: InodeStore) -> InodeStore {
@@ -247,7 +254,7 @@ fn store_of(inode: &Inode, rest: InodeStore) -> InodeStore {
             ..rest.inode
         },
         symlink: inode.symlink.clone(),
-        fragtree: FragTree::default(),
+        fragtree: if inode.split == Split::Yes { rest.fragtree } else { FragTree::default() },
         xattrs,
         snap: realm_of(inode, rest.snap),
         ..rest
@@ -388,10 +395,23 @@ mod tests {
     }
 
     #[test]
+    fn a_split_directory_keeps_its_fragments_until_they_are_joined() {
+        let dir = Inode { ino: mds::Ino(7), mode: 0o40_755, ..Inode::default() };
+        let mut store = inode_out(&dir);
+        store.fragtree.0.insert(cephfs::Frag::ROOT, 3);
+        let mut back = inode_in(store.clone()).unwrap();
+        assert_eq!((back.split, fragments(&back).len()), (Split::Yes, 8));
+        assert_eq!(inode_out(&back), store);
+        back.split = Split::Joined;
+        assert_eq!((inode_out(&back).fragtree, fragments(&back).len()), (FragTree::default(), 8));
+    }
+
+    #[test]
     fn what_is_not_served_is_refused() {
         let mut store = inode_out(&file());
-        store.fragtree.0.insert(cephfs::Frag::ROOT, 3);
-        assert_eq!(inode_in(store), Err(Refused::Split(cephfs::Ino(0x100_0000_0005))));
+        store.inode.inline.data = Bytes::from_static(b"data");
+        store.inode.inline.version = 1;
+        assert_eq!(inode_in(store), Err(Refused::Inline(cephfs::Ino(0x100_0000_0005))));
         assert!(dentry_in(&Bytes::from_static(b"\0\0")).is_err());
     }
 }

@@ -143,7 +143,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
          to another rank (`EXDEV`).",
     ),
     ("snapshots", false, "Making one is refused; lists of snapshots are empty."),
-    ("split directories", false, "Directories that a stock server split cannot be read."),
+    (
+        "split directories",
+        true,
+        "Directories that a stock server split are joined when they are used; none is split.",
+    ),
     (
         "standby-replay",
         true,
@@ -151,8 +155,8 @@ pub static PARTS: &[(&str, bool, &str)] = &[
     ),
     (
         "takeover from `ceph-mds`",
-        false,
-        "A stock server's flush leaves events in its journal, and such a journal is refused.",
+        true,
+        "After flushes that leave nothing in its journal; see docs/file-systems.md.",
     ),
 ];
 

@@ -9,7 +9,7 @@ use cephfs::{dentry_key, names, parse_dentry_key};
 use client::{ClientError, IoCtx, Operation, Rados, Striper};
 use denc::{Decode, Encode, Features};
 use mds::peer::OwnerTables;
-use mds::{Dentry, DirFrag, DirHead, Inode, Layout, Name};
+use mds::{Dentry, DirFrag, DirHead, Inode, Layout, Name, Split};
 use std::collections::{BTreeMap, BTreeSet};
 use types::rados::OpCode;
 use types::{Errno, PoolId, SnapId, Utime};
@@ -28,6 +28,9 @@ pub enum StoreError {
     /// What is there is not served.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// A stock server split the directory.
+    #[error("the directory {0} is split")]
+    Split(cephfs::Ino),
     /// What is there makes no sense.
     #[error("{what} is damaged: {error}")]
     Damaged {
@@ -44,6 +47,7 @@ impl StoreError {
         match self {
             StoreError::Client(e) => e.errno().0,
             StoreError::Refused(Refused::Damaged(_)) | StoreError::Damaged { .. } => Errno::EIO.0,
+            StoreError::Split(_) => Errno::EIO.0,
             StoreError::Refused(_) => Errno::EOPNOTSUPP.0,
         }
     }
@@ -78,6 +82,14 @@ fn dir_object(dir: DirFrag) -> Bytes {
     names::dirfrag(wire(dir.ino), cephfs::Frag(dir.frag.0))
 }
 
+/// Refuses what was read of the object of a split directory: it has no header.
+fn is_whole(dir: DirFrag, read: &client::OpOutcome) -> Result<()> {
+    match read.data(0)?.is_empty() {
+        true => Err(StoreError::Split(wire(dir.ino))),
+        false => Ok(()),
+    }
+}
+
 fn owners_object(rank: u32) -> String {
     format!("mds{rank}_siphon_owners")
 }
@@ -100,6 +112,9 @@ fn left_out(after: Option<&[u8]>, last: &[u8]) -> Vec<Name> {
 /// A page of a directory: entries in the order of names, and whether it ends there.
 type Page = (Vec<(Name, Dentry)>, bool);
 
+/// Keys that are copied in one operation.
+const COPIED_KEYS: u64 = 512;
+
 impl Store {
     /// The objects of the rank.
     pub fn new(rados: Rados, pool: PoolId, rank: u32) -> Self {
@@ -119,8 +134,12 @@ impl Store {
         let mut from = after.cloned().unwrap_or_default();
         loop {
             let want = u64::from(max) + SPARE_KEYS;
-            let page = match self.meta.omap(&object, &from, want).await {
-                Ok(page) => page,
+            let op = Operation::new().omap_header().omap_values(&from, want, b"");
+            let page = match self.meta.run(&object, op).await {
+                Ok(read) => {
+                    is_whole(dir, &read)?;
+                    read.omap(1)?
+                }
                 Err(e) if absent(&e) => return Ok((Vec::new(), true)),
                 Err(e) => return Err(e.into()),
             };
@@ -160,9 +179,12 @@ impl Store {
     /// One entry.
     pub async fn read_entry(&self, dir: DirFrag, name: &Name) -> Result<Option<Dentry>> {
         let key = row(name);
-        let op = Operation::new().omap_values_by_keys(&[key.clone()].into());
-        let values = match self.meta.run(dir_object(dir), op).await.and_then(|o| o.omap_values(0)) {
-            Ok(values) => values,
+        let op = Operation::new().omap_header().omap_values_by_keys(&[key.clone()].into());
+        let values = match self.meta.run(dir_object(dir), op).await {
+            Ok(read) => {
+                is_whole(dir, &read)?;
+                read.omap_values(1)?
+            }
             Err(e) if absent(&e) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
@@ -225,6 +247,55 @@ impl Store {
         Ok(None)
     }
 
+    /// Copies all entries of a split directory to the object of one that is not. Its header comes
+    /// last: without one the directory counts as split.
+    pub async fn join(&self, inode: &Inode) -> Result<()> {
+        let whole = dir_object(DirFrag::whole(inode.ino));
+        let anew = Operation::new().create(false).omap_clear();
+        self.meta.run(&whole, anew.full_try()).await?.ok()?;
+        let mut version = inode.version;
+        for frag in at_rest::fragments(inode) {
+            let dir = DirFrag { ino: inode.ino, frag: mds::Frag(frag.0) };
+            let Some(head) = self.read_head(dir).await? else { continue };
+            version = version.max(head.version);
+            let (object, mut from) = (dir_object(dir), Bytes::new());
+            loop {
+                let page = self.meta.omap(&object, &from, COPIED_KEYS).await?;
+                let Some(last) = page.entries.keys().next_back().cloned() else { break };
+                let copy = Operation::new().omap_set(&page.entries);
+                self.meta.run(&whole, copy.full_try()).await?.ok()?;
+                if !page.more {
+                    break;
+                }
+                from = last;
+            }
+        }
+        let fnode = at_rest::head_out(&DirHead::of(inode), version);
+        let head = Operation::new().omap_set_header(fnode.to_bytes(Features::ALL));
+        self.meta.run(&whole, head.full_try()).await?.ok()?;
+        Ok(())
+    }
+
+    /// Removes the objects that a split directory had, of which all was copied.
+    async fn remove_fragments(&self, inode: &Inode) -> Result<()> {
+        for frag in at_rest::fragments(inode).into_iter().filter(|f| *f != cephfs::Frag::ROOT) {
+            gone(self.meta.remove(names::dirfrag(wire(inode.ino), frag)).await)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what was copied, before it is forgotten that it is there.
+    async fn forget_fragments<'a>(&self, set: impl Iterator<Item = &'a Dentry>) -> Result<()> {
+        for dentry in set {
+            if let Dentry::Primary(inode) = dentry
+                && inode.split == Split::Joined
+            {
+                self.remove_fragments(inode).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Changes a directory's object in one operation.
     pub async fn write_dir(
         &self,
@@ -233,6 +304,7 @@ impl Store {
         remove: &[Name],
         head: &DirHead,
     ) -> Result<()> {
+        self.forget_fragments(set.iter().map(|(_, d)| d)).await?;
         let newest = set.iter().map(|(_, d)| match d {
             Dentry::Primary(inode) => inode.version,
             Dentry::Remote { .. } => 0,
@@ -253,6 +325,9 @@ impl Store {
 
     /// Writes an inode that no directory holds.
     pub async fn write_base(&self, inode: &Inode) -> Result<()> {
+        if inode.split == Split::Joined {
+            self.remove_fragments(inode).await?;
+        }
         let bytes = BaseInode(at_rest::inode_out(inode)).to_bytes(Features::ALL);
         let object = names::base_inode(wire(inode.ino));
         self.meta.run(object, Operation::new().write_full(bytes).full_try()).await?.ok()?;
@@ -306,6 +381,7 @@ impl Store {
     pub async fn purge(&self, inode: &Inode) -> Result<()> {
         let first = names::data(wire(inode.ino), 0);
         if inode.is_dir() {
+            self.remove_fragments(inode).await?;
             return gone(self.meta.remove(first).await);
         }
         let Some(layout) = &inode.layout else { return Ok(()) };

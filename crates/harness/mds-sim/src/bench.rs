@@ -6,8 +6,7 @@ use mds::{
     Action, CapsMessage, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds,
     Name, Op, Rank, Release, Reply, Request, SessionEvent, peer,
 };
-use std::collections::BTreeMap;
-use types::{Errno, Utime};
+use types::Utime;
 
 /// The answer of a client that gives capabilities back as soon as it is asked.
 pub(crate) fn given_back(message: &CapsMessage) -> CapsUpdate {
@@ -100,7 +99,6 @@ impl Bench {
         if let Some(token) = self.disk.apply(&action) {
             return Some(Event::Done(token));
         }
-        let none = BTreeMap::new();
         match action {
             Action::Append(batch, _) => Some(Event::Appended(batch)),
             Action::Blocklist { token, .. } => Some(Event::Done(token)),
@@ -120,36 +118,11 @@ impl Bench {
                 self.words.push((rank, *message));
                 None
             }
-            Action::ReadPage { token, dir, after, max } => {
-                use std::ops::Bound::{Excluded, Unbounded};
-                let d = self.disk.dirs.get(&dir).unwrap_or(&none);
-                let from = after.as_ref().map_or(Unbounded, Excluded);
-                let mut all = d
-                    .range::<Name, _>((from, Unbounded))
-                    .map(|(name, dentry)| (name.clone(), dentry.clone()));
-                let page: Vec<_> = all.by_ref().take(max as usize).collect();
-                Some(Event::Page(token, Ok((page, all.next().is_none()))))
-            }
-            Action::ReadEntry { token, dir, name } => {
-                let d = self.disk.dirs.get(&dir).unwrap_or(&none);
-                Some(Event::Entry(token, Ok(d.get(&name).cloned())))
-            }
-            Action::ReadBase { token, ino } => {
-                let inode = self.disk.base.get(&ino).cloned().map(Box::new);
-                Some(Event::Base(token, inode.ok_or(Errno::EIO.0)))
-            }
-            Action::ReadBacktrace { token, ino } => {
-                Some(Event::Backtrace(token, Ok(self.disk.traces.get(&ino).cloned())))
-            }
-            Action::Probe { token, inode, max } => {
-                let size = self.disk.data.get(&inode.ino).copied().unwrap_or(0).min(max);
-                Some(Event::Probed(token, Ok((size, None))))
-            }
             Action::WakeAt(at) => {
                 self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
                 None
             }
-            _ => None,
+            action => self.disk.read(&action),
         }
     }
 

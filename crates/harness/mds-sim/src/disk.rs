@@ -3,9 +3,11 @@
 use crate::model::Model;
 use bytes::Bytes;
 use mds::{
-    Action, Batch, Dentry, DirFrag, DirHead, Ino, Inode, Name, NestStat, Rank, Tables, Token,
+    Action, Batch, Dentry, DirFrag, DirHead, Event, Ino, Inode, Name, NestStat, Rank, Split,
+    Tables, Token,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use types::Errno;
 
 /// What is at rest.
 #[derive(Clone, Default, Debug)]
@@ -24,6 +26,8 @@ pub struct Disk {
     pub log: BTreeMap<Batch, Bytes>,
     /// The last batch that was trimmed.
     pub trimmed: Batch,
+    /// Entries of directories that a stock server split, which are in other objects.
+    pub split: BTreeMap<Ino, BTreeMap<Name, Dentry>>,
     /// Bytes of files' data.
     pub data: BTreeMap<Ino, u64>,
     /// Inodes of which all was removed.
@@ -44,10 +48,14 @@ impl Disk {
                 None
             }
             Action::WriteDir { token, dir, set, remove, head } => {
-                let d = self.dirs.entry(*dir).or_default();
                 for (name, dentry) in set {
-                    d.insert(name.clone(), dentry.clone());
+                    let mut dentry = dentry.clone();
+                    if let Dentry::Primary(inode) = &mut dentry {
+                        self.forget_fragments(inode);
+                    }
+                    self.dirs.entry(*dir).or_default().insert(name.clone(), dentry);
                 }
+                let d = self.dirs.entry(*dir).or_default();
                 for name in remove {
                     d.remove(name);
                 }
@@ -55,7 +63,16 @@ impl Disk {
                 Some(*token)
             }
             Action::WriteBase { token, inode } => {
-                self.base.insert(inode.ino, (**inode).clone());
+                let mut inode = (**inode).clone();
+                self.forget_fragments(&mut inode);
+                self.base.insert(inode.ino, inode);
+                Some(*token)
+            }
+            Action::Join { token, inode } => {
+                if let Some(entries) = self.split.get(&inode.ino) {
+                    self.dirs.insert(DirFrag::whole(inode.ino), entries.clone());
+                    self.heads.insert(DirFrag::whole(inode.ino), DirHead::of(inode));
+                }
                 Some(*token)
             }
             Action::WriteBacktrace { token, ino, ancestors, .. } => {
@@ -72,6 +89,7 @@ impl Disk {
                 self.purged.insert(inode.ino);
                 self.data.remove(&inode.ino);
                 self.traces.remove(&inode.ino);
+                self.split.remove(&inode.ino);
                 self.dirs.remove(&DirFrag::whole(inode.ino));
                 self.heads.remove(&DirFrag::whole(inode.ino));
                 Some(*token)
@@ -86,9 +104,113 @@ impl Disk {
         }
     }
 
+    /// What a read finds.
+    pub fn read(&self, action: &Action) -> Option<Event> {
+        let none = BTreeMap::new();
+        Some(match action {
+            Action::ReadPage { token, dir, .. } | Action::ReadEntry { token, dir, .. }
+                if self.is_split(dir.ino) =>
+            {
+                Event::Split(*token)
+            }
+            Action::ReadPage { token, dir, after, max } => {
+                use std::ops::Bound::{Excluded, Unbounded};
+                let d = self.dirs.get(dir).unwrap_or(&none);
+                let from = after.as_ref().map_or(Unbounded, Excluded);
+                let mut all =
+                    d.range::<Name, _>((from, Unbounded)).map(|(n, d)| (n.clone(), d.clone()));
+                let page: Vec<_> = all.by_ref().take(*max as usize).collect();
+                Event::Page(*token, Ok((page, all.next().is_none())))
+            }
+            Action::ReadEntry { token, dir, name } => {
+                let d = self.dirs.get(dir).unwrap_or(&none);
+                Event::Entry(*token, Ok(d.get(name).cloned()))
+            }
+            Action::ReadBase { token, ino } => {
+                let inode = self.base.get(ino).cloned().map(Box::new);
+                Event::Base(*token, inode.ok_or(Errno::EIO.0))
+            }
+            Action::ReadBacktrace { token, ino } => {
+                Event::Backtrace(*token, Ok(self.traces.get(ino).cloned()))
+            }
+            Action::Probe { token, inode, max } => {
+                let size = self.data.get(&inode.ino).copied().unwrap_or(0).min(*max);
+                Event::Probed(*token, Ok((size, None)))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether the entries of a directory are in several objects, and were not copied to one.
+    pub fn is_split(&self, dir: Ino) -> bool {
+        self.split.contains_key(&dir) && !self.dirs.contains_key(&DirFrag::whole(dir))
+    }
+
+    /// A stock server splits some directories, while all is at rest. Says how many.
+    pub fn split_some(&mut self, mut some: impl FnMut() -> bool) -> usize {
+        let below = self.dirs.iter().flat_map(|(dir, entries)| {
+            entries.values().filter_map(|dentry| match dentry {
+                // What another owner has is not here alone.
+                Dentry::Primary(inode) if inode.ino.owner() == dir.ino.owner() => Some(inode.ino),
+                _ => None,
+            })
+        });
+        let chosen: BTreeSet<Ino> = below.chain(self.base.keys().copied()).collect();
+        let chosen: BTreeSet<Ino> = chosen
+            .into_iter()
+            .filter(|ino| self.dirs.contains_key(&DirFrag::whole(*ino)) && some())
+            .collect();
+        for ino in &chosen {
+            if let Some(entries) = self.dirs.remove(&DirFrag::whole(*ino)) {
+                self.heads.remove(&DirFrag::whole(*ino));
+                self.split.insert(*ino, entries);
+            }
+        }
+        let held = self.dirs.values_mut().chain(self.split.values_mut());
+        let held = held.flat_map(|d| d.values_mut()).filter_map(|d| match d {
+            Dentry::Primary(inode) => Some(&mut **inode),
+            Dentry::Remote { .. } => None,
+        });
+        for inode in held.chain(self.base.values_mut()).filter(|i| chosen.contains(&i.ino)) {
+            inode.split = Split::Yes;
+        }
+        chosen.len()
+    }
+
+    /// Removes what was copied, as an inode that is written needs it no more.
+    fn forget_fragments(&mut self, inode: &mut Inode) {
+        if inode.split == Split::Joined {
+            self.split.remove(&inode.ino);
+            inode.split = Split::No;
+        }
+    }
+
+    /// What is in a directory.
+    fn entries(&self, dir: &Inode) -> Option<&BTreeMap<Name, Dentry>> {
+        match dir.split {
+            Split::Yes => self.split.get(&dir.ino),
+            Split::No | Split::Joined => self.dirs.get(&DirFrag::whole(dir.ino)),
+        }
+    }
+
+    /// All inodes that have a place.
+    fn inodes(&self) -> impl Iterator<Item = &Inode> {
+        let held = self.dirs.values().chain(self.split.values()).flat_map(|d| d.values());
+        let held = held.filter_map(|d| match d {
+            Dentry::Primary(inode) => Some(&**inode),
+            Dentry::Remote { .. } => None,
+        });
+        self.base.values().chain(held)
+    }
+
     /// Compares what is at rest, after a flush, with the model: names, attributes, statistics.
     pub fn check(&self, model: &Model) -> Result<(), String> {
         self.check_names(model)?;
+        let split = self.inodes().filter(|i| i.split == Split::Yes).map(|i| i.ino);
+        let split: BTreeSet<Ino> = split.collect();
+        if let Some(ino) = self.split.keys().find(|ino| !split.contains(ino)) {
+            return Err(format!("fragments of {ino:?} are left"));
+        }
         for (ino, node) in &model.nodes {
             if node.nlink == 0 && (self.data.contains_key(ino) || self.traces.contains_key(ino)) {
                 return Err(format!("{ino:?} is removed, and something of it is left"));
@@ -105,7 +227,9 @@ impl Disk {
     }
 
     fn stray_entries(&self) -> impl Iterator<Item = (&Name, &Dentry)> {
-        self.dirs.iter().filter(|(dir, _)| dir.ino.is_stray_dir()).flat_map(|(_, d)| d)
+        let split = self.split.iter().filter(|(ino, _)| self.is_split(**ino));
+        let all = self.dirs.iter().map(|(dir, d)| (dir.ino, d)).chain(split.map(|(i, d)| (*i, d)));
+        all.filter(|(dir, _)| dir.is_stray_dir()).flat_map(|(_, d)| d)
     }
 
     /// The same but for what has no name any more, which may not be removed yet.
@@ -131,12 +255,12 @@ impl Disk {
         self.stats(inode)?;
         for i in 0..Ino::STRAYS {
             let name = Name::from(format!("stray{i}"));
-            let dirs = self.dirs.get(&DirFrag::whole(mds_dir));
+            let dirs = self.entries(inode);
             let Some(Dentry::Primary(stray)) = dirs.and_then(|d| d.get(&name)) else {
                 return Err(format!("no stray{i} of {rank:?} at rest"));
             };
             self.stats(stray)?;
-            for dentry in self.dirs.get(&DirFrag::whole(stray.ino)).into_iter().flatten() {
+            for dentry in self.entries(stray).into_iter().flatten() {
                 let (_, Dentry::Primary(inode)) = dentry else {
                     return Err(format!("{dentry:?} is a stray"));
                 };
@@ -152,11 +276,7 @@ impl Disk {
 
     /// Statistics of all directories at rest, after a flush, are those of what is in them.
     pub fn check_statistics(&self) -> Result<(), String> {
-        let held = self.dirs.values().flat_map(|d| d.values()).filter_map(|d| match d {
-            Dentry::Primary(inode) => Some(&**inode),
-            Dentry::Remote { .. } => None,
-        });
-        for inode in self.base.values().chain(held).filter(|i| i.is_dir()) {
+        for inode in self.inodes().filter(|i| i.is_dir()) {
             self.stats(inode)?;
         }
         Ok(())
@@ -171,7 +291,7 @@ impl Disk {
         self.stats(dir)?;
         self.compare(dir, model)?;
         let none = BTreeMap::new();
-        let entries = self.dirs.get(&DirFrag::whole(dir.ino)).unwrap_or(&none);
+        let entries = self.entries(dir).unwrap_or(&none);
         let there: BTreeMap<Name, Ino> = entries
             .iter()
             .map(|(name, dentry)| match dentry {
@@ -207,7 +327,7 @@ impl Disk {
     /// Statistics of a directory are those of what is in it.
     fn stats(&self, dir: &Inode) -> Result<(), String> {
         let (mut files, mut subdirs, mut sum) = (0, 0, NestStat::default());
-        for dentry in self.dirs.get(&DirFrag::whole(dir.ino)).into_iter().flatten() {
+        for dentry in self.entries(dir).into_iter().flatten() {
             match dentry.1 {
                 Dentry::Primary(inode) => {
                     if inode.is_dir() {
@@ -239,7 +359,9 @@ impl Disk {
                 dir.ino, dir.dirstat, dir.rstat
             ));
         }
-        if let Some(head) = self.heads.get(&DirFrag::whole(dir.ino)) {
+        if let Some(head) =
+            self.heads.get(&DirFrag::whole(dir.ino)).filter(|_| dir.split != Split::Yes)
+        {
             let counts = (head.dirstat.files, head.dirstat.subdirs);
             if counts != (files, subdirs) || of(&head.rstat) != of(&sum) {
                 return Err(format!("header of {:?}: {head:?}, expected {sum:?}", dir.ino));

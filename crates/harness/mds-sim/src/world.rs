@@ -680,6 +680,9 @@ impl World {
     /// it never happened.
     fn check_write(&self, action: &Action) -> Result<(), String> {
         let Action::WriteDir { dir, set, .. } = action else { return Ok(()) };
+        if self.disk.is_split(dir.ino) {
+            return Err(format!("{dir:?} is changed while its entries are in several objects"));
+        }
         for (name, dentry) in set {
             let mds::Dentry::Primary(inode) = dentry else { continue };
             let batch = self.history.iter().rev().find_map(|d| match d {
@@ -740,6 +743,11 @@ impl World {
                 self.mark("read");
                 let at = self.soon(300);
                 self.launch(at, Flight::Read(rank, action));
+            }
+            Action::Join { .. } => {
+                self.mark("joined");
+                let at = self.soon(3_000);
+                self.launch(at, Flight::Write(rank, action));
             }
             Action::Purge { ref inode, .. } => {
                 let ino = inode.ino;
@@ -842,35 +850,7 @@ impl World {
     }
 
     fn read(&self, action: &Action) -> Event {
-        let none = BTreeMap::new();
-        match action {
-            Action::ReadPage { token, dir, after, max } => {
-                use std::ops::Bound::{Excluded, Unbounded};
-                let d = self.disk.dirs.get(dir).unwrap_or(&none);
-                let from = after.as_ref().map_or(Unbounded, Excluded);
-                let mut all =
-                    d.range::<mds::Name, _>((from, Unbounded)).map(|(n, d)| (n.clone(), d.clone()));
-                let page: Vec<_> = all.by_ref().take(*max as usize).collect();
-                let end = all.next().is_none();
-                Event::Page(*token, Ok((page, end)))
-            }
-            Action::ReadEntry { token, dir, name } => {
-                let d = self.disk.dirs.get(dir).unwrap_or(&none);
-                Event::Entry(*token, Ok(d.get(name).cloned()))
-            }
-            Action::ReadBase { token, ino } => {
-                let inode = self.disk.base.get(ino).cloned().map(Box::new);
-                Event::Base(*token, inode.ok_or(types::Errno::EIO.0))
-            }
-            Action::ReadBacktrace { token, ino } => {
-                Event::Backtrace(*token, Ok(self.disk.traces.get(ino).cloned()))
-            }
-            Action::Probe { token, inode, max } => {
-                let size = self.disk.data.get(&inode.ino).copied().unwrap_or(0).min(*max);
-                Event::Probed(*token, Ok((size, None)))
-            }
-            _ => Event::Done(Token(0)),
-        }
+        self.disk.read(action).unwrap_or(Event::Done(Token(0)))
     }
 
     fn deliver(&mut self, rank: Rank, id: ClientId, action: Action) -> Result<(), String> {

@@ -106,6 +106,7 @@ bugs_of_owners_again! {
 
 bugs_to_and_fro! {
     an_owner_that_ends_while_others_need_it_is_found: EndAlone,
+    a_split_directory_that_is_changed_is_found: ChangeSplit,
 }
 
 bugs_of_moves! {

@@ -188,7 +188,9 @@ fn seeds_of_owners_to_and_fro() {
             "crashed",
             "crashed in the night",
             "ended",
+            "joined",
             "left",
+            "split",
             "still",
             "woken",
         ] {

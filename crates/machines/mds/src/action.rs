@@ -49,6 +49,15 @@ pub enum Action {
         /// Its name.
         name: Name,
     },
+    /// Copy all entries of a directory that a stock server split to the object of one that is not.
+    /// Answered by [`Event::Done`](crate::Event::Done). It may be done again, until
+    /// [`Split::Joined`](crate::Split::Joined) of the inode is durable.
+    Join {
+        /// Goes into the answer.
+        token: Token,
+        /// The directory.
+        inode: Box<Inode>,
+    },
     /// Read an inode that no directory holds. Answered by [`Event::Base`](crate::Event::Base).
     ReadBase {
         /// Goes into the answer.
@@ -167,6 +176,17 @@ pub struct DirHead {
     pub dirstat: DirStat,
     /// What is in it and below, the directory itself not counted.
     pub rstat: NestStat,
+}
+
+impl DirHead {
+    /// What the inode of a directory says.
+    pub fn of(inode: &Inode) -> Self {
+        DirHead {
+            version: inode.version,
+            dirstat: inode.dirstat,
+            rstat: NestStat { rsubdirs: inode.rstat.rsubdirs - 1, ..inode.rstat },
+        }
+    }
 }
 
 /// What is said about capabilities (Ceph: `MClientCaps`).

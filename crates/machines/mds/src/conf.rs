@@ -262,4 +262,6 @@ pub enum Bug {
     RunsNotLogged,
     /// Requests go on in a tree while it is walked through.
     WalkUnstopped,
+    /// A split directory of which something was read without its inode is changed as it is.
+    ChangeSplit,
 }

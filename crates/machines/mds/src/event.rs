@@ -35,6 +35,9 @@ pub enum Event {
     Page(Token, Result<(Vec<(Name, Dentry)>, bool), i32>),
     /// Answers [`Action::ReadEntry`](crate::Action::ReadEntry).
     Entry(Token, Result<Option<Dentry>, i32>),
+    /// Answers [`Action::ReadPage`](crate::Action::ReadPage) and
+    /// [`Action::ReadEntry`](crate::Action::ReadEntry) of a directory that a stock server split.
+    Split(Token),
     /// Answers [`Action::ReadBase`](crate::Action::ReadBase).
     Base(Token, Result<Box<Inode>, i32>),
     /// Answers [`Action::ReadBacktrace`](crate::Action::ReadBacktrace): the directory and the name

@@ -41,5 +41,5 @@ pub use request::{
 pub use rights::{Grant, Rights};
 pub use types::{
     Batch, Chance, ClientId, Dentry, DirFrag, DirStat, Frag, Ino, Inode, Layout, Name, NestStat,
-    Promise, Quota, Rank, SessionRecord, Space, Steady,
+    Promise, Quota, Rank, SessionRecord, Space, Split, Steady,
 };

@@ -310,7 +310,7 @@ pub mod mode {
 
 /// An inode, with all that the server reads or changes of it.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 2, compat = 1)]
+#[denc(version = 3, compat = 1)]
 pub struct Inode {
     /// Its number.
     pub ino: Ino,
@@ -382,6 +382,23 @@ pub struct Inode {
     /// (Ceph: `export_ephemeral_random_pin`).
     #[denc(since = 2)]
     pub random: Chance,
+    /// Whether a stock server split the directory.
+    #[denc(since = 3)]
+    pub split: Split,
+}
+
+/// Whether a stock server split a directory: its entries are in several objects then, and `rest`
+/// has their names. This server keeps all entries of a directory in one object.
+#[derive(Denc, Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[denc(repr = "u8")]
+pub enum Split {
+    /// All entries are in one object.
+    #[default]
+    No = 0,
+    /// They are in several ones.
+    Yes = 1,
+    /// They were copied to one. The others are removed when the inode goes to rest.
+    Joined = 2,
 }
 
 impl Inode {

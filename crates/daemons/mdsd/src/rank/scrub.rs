@@ -5,9 +5,10 @@
 //! damage if it stays so while the directory does not change.
 
 use super::damage::Damage;
+use crate::at_rest;
 use crate::store::{Store, StoreError};
 use cephfs::{Fnode, FragInfo, NestInfo};
-use mds::{Dentry, DirFrag, Ino, Inode, Name};
+use mds::{Dentry, DirFrag, Ino, Inode, Name, Split};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -57,13 +58,18 @@ struct Counted {
 }
 
 impl Counted {
-    fn new(head: &Fnode) -> Counted {
-        Counted {
-            version: head.version,
-            said: (head.fragstat, head.rstat),
-            stat: FragInfo::default(),
-            rstat: NestInfo::default(),
+    /// Of a directory with one object, or several if a stock server split it.
+    fn new(heads: &[Fnode]) -> Counted {
+        let mut said = (FragInfo::default(), NestInfo::default());
+        for head in heads {
+            said.0.nfiles += head.fragstat.nfiles;
+            said.0.nsubdirs += head.fragstat.nsubdirs;
+            said.1.rbytes += head.rstat.rbytes;
+            said.1.rfiles += head.rstat.rfiles;
+            said.1.rsubdirs += head.rstat.rsubdirs;
         }
+        let version = heads.iter().map(|head| head.version).max().unwrap_or(0);
+        Counted { version, said, stat: FragInfo::default(), rstat: NestInfo::default() }
     }
 
     fn add(&mut self, entry: &Dentry) {
@@ -226,7 +232,7 @@ async fn check<H: Host>(host: &H, todo: &Todo) -> (Vec<Todo>, Found) {
 }
 
 async fn look_at<H: Host>(host: &H, todo: &Todo) -> Result<(u64, Vec<Todo>, Found), StoreError> {
-    let (frag, mut found) = (DirFrag::whole(todo.ino), Found::new());
+    let mut found = Found::new();
     let inode = match &todo.entry {
         None => None,
         Some((dir, name)) => match host.store().read_entry(DirFrag::whole(*dir), name).await? {
@@ -234,12 +240,22 @@ async fn look_at<H: Host>(host: &H, todo: &Todo) -> Result<(u64, Vec<Todo>, Foun
             _ => return Ok((0, Vec::new(), found)),
         },
     };
-    let Some(head) = host.store().read_head(frag).await? else {
-        let why = "the directory has no object".to_owned();
-        return Ok((0, Vec::new(), vec![("dir_frag", todo.ino, todo.shown(), why)]));
+    let frags = match &inode {
+        Some(inode) => objects_of(inode),
+        None => objects_of(&host.store().read_base(todo.ino).await?),
     };
-    let mut counted = Counted::new(&head);
+    let mut heads = Vec::with_capacity(frags.len());
+    for frag in &frags {
+        let Some(head) = host.store().read_head(*frag).await? else {
+            let why = "the directory has no object".to_owned();
+            return Ok((0, Vec::new(), vec![("dir_frag", todo.ino, todo.shown(), why)]));
+        };
+        heads.push(head);
+    }
+    let mut counted = Counted::new(&heads);
     let (mut dirs, mut after) = (Vec::new(), None);
+    let mut frags = frags.into_iter();
+    let Some(mut frag) = frags.next() else { return Ok((0, dirs, found)) };
     loop {
         let (page, end) = host.store().read_page(frag, after.as_ref(), PAGE).await?;
         for (name, entry) in &page {
@@ -256,13 +272,25 @@ async fn look_at<H: Host>(host: &H, todo: &Todo) -> Result<(u64, Vec<Todo>, Foun
         }
         after = page.last().map(|(name, _)| name.clone());
         if end || after.is_none() {
-            break;
+            let Some(next) = frags.next() else { break };
+            (frag, after) = (next, None);
         }
     }
     if let Some(why) = counted.misfit(inode.as_deref()) {
         found.push(("dir_frag", todo.ino, todo.shown(), why));
     }
     Ok((counted.version, dirs, found))
+}
+
+/// Where the entries of a directory are.
+fn objects_of(inode: &Inode) -> Vec<DirFrag> {
+    match inode.split {
+        Split::Yes => {
+            let frags = at_rest::fragments(inode).into_iter();
+            frags.map(|f| DirFrag { ino: inode.ino, frag: mds::Frag(f.0) }).collect()
+        }
+        Split::No | Split::Joined => vec![DirFrag::whole(inode.ino)],
+    }
 }
 
 /// Whether an inode says that it is elsewhere.
@@ -313,7 +341,7 @@ mod tests {
         };
         let link = Dentry::Remote { ino: Ino(5), d_type: 8 };
         let counted = |head: &Fnode, entries: &[&Dentry]| {
-            let mut c = Counted::new(head);
+            let mut c = Counted::new(std::slice::from_ref(head));
             entries.iter().for_each(|e| c.add(e));
             c
         };

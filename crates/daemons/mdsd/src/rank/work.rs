@@ -153,12 +153,16 @@ impl Rank {
     async fn read(&self, action: &Action) -> Event {
         match action {
             Action::ReadPage { token, dir, after, max } => {
-                let page = self.store.read_page(*dir, after.as_ref(), *max).await;
-                Event::Page(*token, self.answer("dir_frag", dir.ino, page))
+                match self.store.read_page(*dir, after.as_ref(), *max).await {
+                    Err(StoreError::Split(_)) => Event::Split(*token),
+                    page => Event::Page(*token, self.answer("dir_frag", dir.ino, page)),
+                }
             }
             Action::ReadEntry { token, dir, name } => {
-                let entry = self.store.read_entry(*dir, name).await;
-                Event::Entry(*token, self.answer("dentry", dir.ino, entry))
+                match self.store.read_entry(*dir, name).await {
+                    Err(StoreError::Split(_)) => Event::Split(*token),
+                    entry => Event::Entry(*token, self.answer("dentry", dir.ino, entry)),
+                }
             }
             Action::ReadBase { token, ino } => {
                 let inode = self.store.read_base(*ino).await.map(Box::new);
@@ -207,6 +211,7 @@ impl Rank {
                     let write = self.store.write_backtrace(*ino, *is_dir, Some(&layout), ancestors);
                     (*token, write.await)
                 }
+                Action::Join { token, inode } => (*token, self.store.join(inode).await),
                 Action::Purge { token, inode } => (*token, self.store.purge(inode).await),
                 Action::Truncate { token, inode } => (*token, self.store.truncate(inode).await),
                 _ => return,

@@ -150,7 +150,11 @@ impl World {
         self.new_map();
         if self.ranks().all(|r| self.night.asleep.contains(&r)) {
             self.mark("all at rest");
-            return self.disk.check_names(&self.model()?);
+            self.disk.check_names(&self.model()?)?;
+            let rng = &mut self.rng;
+            if self.disk.split_some(|| rng.permille(300)) > 0 {
+                self.mark("split");
+            }
         }
         Ok(())
     }

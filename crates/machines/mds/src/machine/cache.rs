@@ -11,7 +11,7 @@ use crate::action::Action;
 use crate::conf::Bug;
 use crate::event::Token;
 use crate::request::FilePath;
-use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name};
+use crate::types::{Batch, Dentry, DirFrag, Ino, Inode, Name, Split};
 use types::Errno;
 
 /// Directories with so many entries are read whole when one of them is wanted.
@@ -25,6 +25,14 @@ const FEW: usize = 64;
 
 /// More directories above each other are a ring.
 const DEPTH_MAX: usize = 4_096;
+
+/// So many split directories are looked for, each for an entry of the one before. More are a ring
+/// of backtraces.
+const NESTED_MAX: u32 = 64;
+
+/// So many reads find a directory split of which the inode says the contrary: it is damaged. A few
+/// may have begun before its entries were in one object.
+const SPLIT_READS_MAX: u32 = 256;
 
 impl Mds {
     pub(crate) fn dir_mut(&mut self, dir: DirFrag) -> &mut Directory {
@@ -65,6 +73,10 @@ impl Mds {
             }
             Fetch::Base(ino) => Action::ReadBase { token, ino },
             Fetch::Backtrace(ino) => Action::ReadBacktrace { token, ino },
+            Fetch::Join(ino) => {
+                let inode = self.get(ino)?.clone();
+                Action::Join { token, inode: Box::new(inode) }
+            }
         };
         self.out.push_back(action);
         self.fetching.insert(what.clone(), token);
@@ -157,11 +169,15 @@ impl Mds {
         self.fetch(Fetch::Backtrace(ino))
     }
 
-    /// Makes sure that all directories above an inode are in memory.
+    /// Makes sure that all directories above an inode are in memory, and can be changed.
     pub(crate) fn chain(&mut self, ino: Ino) -> Exec<()> {
         let mut at = ino;
         for _ in 0..DEPTH_MAX {
             self.inode(at)?;
+            // Something may have been read of it before its inode was here.
+            if self.conf.bug != Bug::ChangeSplit {
+                self.joined(at)?;
+            }
             match self.nodes.get(&at).and_then(|n| n.parent.clone()) {
                 Some((dir, _)) => at = dir,
                 None => return Ok(()),
@@ -172,6 +188,7 @@ impl Mds {
 
     /// What a name stands for.
     pub(crate) fn entry(&mut self, dir: DirFrag, name: &Name) -> Exec<Link> {
+        self.joined(dir.ino)?;
         let count =
             self.nodes.get(&dir.ino).map(|n| n.inode.dirstat.files + n.inode.dirstat.subdirs);
         let changed = self.dir_mut(dir).changed;
@@ -201,6 +218,7 @@ impl Mds {
         after: Option<&Name>,
         have: &Option<Have>,
     ) -> Exec<Have> {
+        self.joined(dir.ino)?;
         let d = self.dir_mut(dir);
         let (changed, dropped, complete) = (d.changed, d.dropped, d.complete);
         self.seen = self.seen.max(changed);
@@ -213,6 +231,57 @@ impl Mds {
             }
             _ => self.fetch(Fetch::Page(dir, after.cloned())),
         }
+    }
+
+    /// Makes sure that all entries of a directory are in one object. Without its inode it cannot be
+    /// known before something is read of it.
+    fn joined(&mut self, dir: Ino) -> Exec<()> {
+        if !self.nodes.contains_key(&dir) {
+            if !self.splits.contains_key(&dir) {
+                return Ok(());
+            }
+            if self.nested == NESTED_MAX {
+                return fail(Errno::EIO);
+            }
+            self.nested += 1;
+            let found = self.inode(dir);
+            self.nested -= 1;
+            found?;
+        }
+        if self.get(dir)?.split == Split::Yes {
+            return self.fetch(Fetch::Join(dir));
+        }
+        if self.splits.get(&dir).is_some_and(|reads| *reads > SPLIT_READS_MAX) {
+            self.splits.remove(&dir);
+            return fail(Errno::EIO);
+        }
+        Ok(())
+    }
+
+    /// A directory of which something was to be read is split.
+    pub(crate) fn is_split(&mut self, token: Token) {
+        let Some((Fetch::Page(dir, _) | Fetch::Entry(dir, _), ops)) = self.fetched(token) else {
+            return;
+        };
+        *self.splits.entry(dir.ino).or_default() += 1;
+        self.resume(ops, Ok(()));
+    }
+
+    /// All entries of a directory are in one object, if that was done. Its changes are durable
+    /// after this, so none goes to rest while the others count.
+    pub(crate) fn has_joined(&mut self, token: Token) -> bool {
+        let Some((Fetch::Join(dir), _)) = self.fetches.get(&token) else { return false };
+        let dir = *dir;
+        let ops = self.fetched(token).map(|(_, ops)| ops);
+        self.splits.remove(&dir);
+        if let Some(node) = self.nodes.get_mut(&dir)
+            && node.inode.split == Split::Yes
+        {
+            node.inode.split = Split::Joined;
+            self.touch(dir);
+        }
+        self.resume(ops.unwrap_or_default(), Ok(()));
+        true
     }
 
     /// Puts an entry that was read into memory, unless what is there is newer. False for the name
@@ -303,6 +372,7 @@ impl Mds {
         result: Result<(Vec<(Name, Dentry)>, bool), i32>,
     ) {
         let Some((Fetch::Page(dir, after), ops)) = self.fetched(token) else { return };
+        self.splits.remove(&dir.ino);
         let (entries, end) = match result {
             Ok(read) => read,
             Err(errno) => return self.resume(ops, Err(errno)),
@@ -339,6 +409,7 @@ impl Mds {
 
     pub(crate) fn entry_read(&mut self, token: Token, result: Result<Option<Dentry>, i32>) {
         let Some((Fetch::Entry(dir, name), ops)) = self.fetched(token) else { return };
+        self.splits.remove(&dir.ino);
         let result = result.and_then(|dentry| self.adopt(dir, &name, dentry));
         self.resume(ops, result.map(|_| ()));
     }

@@ -81,6 +81,10 @@ pub struct Mds {
     places: FxHashMap<Ino, (Ino, Name)>,
     /// Places at which an inode was not found.
     misplaced: FxHashMap<Ino, (Ino, Name)>,
+    /// Directories that reads found to be split, and how many reads.
+    splits: BTreeMap<Ino, u32>,
+    /// How many of them are looked for by the current operation, one for the other.
+    nested: u32,
     /// Directories with quotas, and perhaps some that had one.
     with_quota: BTreeSet<Ino>,
     queue: Queue,
@@ -189,6 +193,8 @@ impl Mds {
             dirs: Weighed::default(),
             places: FxHashMap::default(),
             misplaced: FxHashMap::default(),
+            splits: BTreeMap::new(),
+            nested: 0,
             with_quota: BTreeSet::new(),
             queue: Queue::default(),
             barren: 0,
@@ -396,6 +402,7 @@ impl Mds {
             Event::Appended(batch) => self.appended(batch),
             Event::Page(token, result) => self.page_read(token, result),
             Event::Entry(token, result) => self.entry_read(token, result),
+            Event::Split(token) => self.is_split(token),
             Event::Base(token, result) => self.base_read(token, result),
             Event::Backtrace(token, result) => self.backtrace_read(token, result),
             Event::Probed(token, result) => self.probed(token, result),

@@ -713,7 +713,7 @@ impl Mds {
         };
         let fetch = |what: &Fetch| match what {
             Fetch::Page(dir, _) | Fetch::Entry(dir, _) => of(dir.ino),
-            Fetch::Backtrace(ino) => of(*ino),
+            Fetch::Backtrace(ino) | Fetch::Join(ino) => of(*ino),
             Fetch::Base(_) => false,
         };
         let kind = |kind: &Kind| match kind {

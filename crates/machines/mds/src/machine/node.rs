@@ -119,6 +119,8 @@ pub(crate) enum Fetch {
     Entry(DirFrag, Name),
     Base(Ino),
     Backtrace(Ino),
+    /// All entries of a split directory are copied to one object.
+    Join(Ino),
 }
 
 /// What a client has of an inode.

@@ -6,7 +6,7 @@ use super::operation::{Exec, Kind};
 use super::state::{Flushing, What, Write};
 use crate::action::{Action, DirHead};
 use crate::event::Token;
-use crate::types::{Batch, ClientId, DirFrag, Ino, Name, NestStat};
+use crate::types::{Batch, ClientId, DirFrag, Ino, Name};
 
 impl Mds {
     /// Begins a flush, or has one that goes on include all up to now.
@@ -109,12 +109,7 @@ impl Mds {
             return Ok(());
         }
         self.inode(dir.ino)?;
-        let inode = self.get(dir.ino)?;
-        let head = DirHead {
-            version: inode.version,
-            dirstat: inode.dirstat,
-            rstat: NestStat { rsubdirs: inode.rstat.rsubdirs - 1, ..inode.rstat },
-        };
+        let head = DirHead::of(self.get(dir.ino)?);
         let (max, durable) = (self.conf.write_entries_max, self.log.durable);
         let d = self.dir_mut(dir);
         if !d.writing.is_empty() {
@@ -209,7 +204,7 @@ impl Mds {
 
     /// An action is done.
     pub(crate) fn done(&mut self, token: Token) {
-        if self.blocklisted(token) {
+        if self.blocklisted(token) || self.has_joined(token) {
             return;
         }
         if let Some(ino) = self.size_work.remove(&token) {
