@@ -847,6 +847,48 @@ def test_servers_are_killed_under_load(cl, servers, clients, mounts, follows):
 
 
 @pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
+def test_operators_see_what_is_in_memory(cl, servers, clients, here):
+    one, _ = clients
+    tell = lambda *args: cl.ceph_json("tell", f"mds.{servers.active()}", *args)
+    one.mkdir(f"{here}/d", 0o750)
+    for n in range(3):
+        write(one, f"{here}/d/{n}", b"data")
+    fd = one.open(f"{here}/d/1", os.O_RDONLY)
+    ino = one.stat(f"{here}/d/1").st_ino
+    try:
+        found = tell("dump", "inode", str(ino))
+        assert (found["path"], found["ino"], found["nlink"], found["is_auth"]) == (f"{here}/d/1", ino, 1, True)
+        caps = {c["client_id"]: c for c in found["client_caps"]}
+        assert "Fs" in caps[one.get_instance_id()]["issued"] or "r" in caps[one.get_instance_id()]["issued"], caps
+        # What is below comes first.
+        paths = [i["path"] for i in tell("dump", "tree", f"{here}/d")]
+        assert sorted(paths[:-1]) == [f"{here}/d/{n}" for n in range(3)] and paths[-1] == f"{here}/d"
+        assert [i["path"] for i in tell("dump", "tree", f"{here}/d", "0")] == [f"{here}/d"]
+        roots = [s for s in tell("get", "subtrees") if s["dir"]["path"] == ""]
+        assert [(s["is_auth"], s["auth_first"]) for s in roots] == [(True, 0)]
+        if not servers.stock:
+            for what in (("dump", "inode", "12345"), ("dump", "tree", f"{here}/none")):
+                refused = cl.run("ceph", "tell", f"mds.{servers.active()}", *what, check=False)
+                assert refused.returncode == errno.ENOENT and b"not in the cache" in refused.stderr, refused.stderr
+    finally:
+        one.close(fd)
+
+
+def test_the_cache_is_dropped(cl, servers, clients, here):
+    one, two = clients
+    tell = lambda *args: cl.ceph_json("tell", f"mds.{servers.active()}", *args)
+    for n in range(400):
+        one.close(one.open(f"{here}/{n}", os.O_WRONLY | os.O_CREAT, 0o644))
+    before = tell("cache", "status")["pool"]["items"]
+    said = tell("cache", "drop", "60")
+    assert said["client_recall"]["return_code"] == 0 and said["client_recall"]["recalled"] > 0, said
+    assert said["flush_journal"]["return_code"] == 0 and said["trim_cache"]["trimmed"] > 0, said
+    if not servers.stock:
+        assert said["pool"]["items"] < before
+        assert tell("cache", "status")["pool"]["items"] <= before / 2
+    assert len(listed(two, here)) == 400
+
+
 def test_the_cache_takes_the_memory_that_it_may(cl, servers, clients, here):
     if servers.stock:
         pytest.skip("what a stock server takes is its own affair")

@@ -1,5 +1,6 @@
 //! `ceph tell mds.NAME` and `ceph daemon mds.NAME`.
 
+use crate::dump;
 use crate::rank::Rank;
 use crate::server::Inner;
 use command::{Args, Command, Format, Refusal, Reply, Shape, flags};
@@ -32,6 +33,11 @@ const fn no(signature: &'static str, why: &'static str) -> Command<Why> {
 
 /// All commands.
 pub static COMMANDS: &[Command<Why>] = &[
+    yes(
+        "cache drop name=timeout,type=CephInt,range=0,req=false",
+        "rw",
+        "Have clients give back what they can spare, and empty the cache.",
+    ),
     yes("cache status", "r", "Show how much is in the cache."),
     yes("client evict name=filters,type=CephString,n=N,req=false", "rw", "See session evict."),
     yes("client ls name=filters,type=CephString,n=N,req=false", "r", "See session ls."),
@@ -45,11 +51,18 @@ pub static COMMANDS: &[Command<Why>] = &[
     yes("config show", "r", "Show all options."),
     yes("damage ls", "r", "List what could not be read, or does not fit."),
     yes("damage rm name=damage_id,type=CephInt", "rw", "Forget an entry of damage ls."),
+    yes("dump inode name=number,type=CephInt,req=true", "r", "Show an inode that is in the cache."),
+    yes(
+        "dump tree name=root,type=CephString,req=true name=depth,type=CephInt,req=false",
+        "r",
+        "Show what is in the cache below a path.",
+    ),
     yes("dump_blocked_ops", "r", "Show requests that wait for more than 30 seconds."),
     yes("dump_mempools", "r", "Show the bytes that mds_cache_memory_limit bounds."),
     yes("dump_ops_in_flight", "r", "Show requests that have no answer."),
     yes("dump_qos", "r", "Show what subvolumes are promised, ask for and get."),
     yes("flush journal", "rw", "Bring all changes to their place at rest."),
+    yes("get subtrees", "r", "Show parts of the file system: the rank's, and those that it names."),
     yes("get_command_descriptions", "r", "List the commands."),
     yes("help", "r", "List the commands."),
     yes("log flush", "r", "Write log entries to the log file."),
@@ -73,23 +86,14 @@ pub static COMMANDS: &[Command<Why>] = &[
     yes("status", "r", "Show the server's state."),
     yes("version", "r", "Show the version."),
     no(
-        "cache drop name=timeout,type=CephInt,range=0,req=false",
-        "Memory is bounded by mds_cache_memory_limit.",
-    ),
-    no(
         "dirfrag split name=path,type=CephString,req=true name=frag,type=CephString,req=true name=bits,type=CephInt,req=true",
         "Directories are not split.",
-    ),
-    no(
-        "dump tree name=root,type=CephString,req=true name=depth,type=CephInt,req=false",
-        "The cache cannot be shown as a tree.",
     ),
     no(
         "export dir name=path,type=CephString name=rank,type=CephInt",
         "Subvolumes go where pins say; other directories stay with the rank that made them.",
     ),
     no("force_readonly", "The server cannot be made read-only."),
-    no("get subtrees", "Pins tell where directories are made and subvolumes go."),
 ];
 
 /// Parts of file systems: whether they are there, and what is to be known.
@@ -248,6 +252,10 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             let memory = rank()?.look(mds::Mds::memory).unwrap_or_default();
             json!({"pool": {"items": memory.items, "bytes": memory.bytes}})
         }
+        "cache drop" => dump::drop_cache(&rank()?, args).await?,
+        "dump inode" => dump::inode(&*rank()?, args)?,
+        "dump tree" => dump::tree(&*rank()?, args)?,
+        "get subtrees" => dump::subtrees(&*rank()?),
         "dump_mempools" => mempools(server),
         "dump_qos" => {
             let rank = rank()?;

@@ -8,7 +8,8 @@
 //!   servers.
 //! * `store`: objects; `log`: those of the log; `follow`: a server that reads it ahead of a
 //!   takeover. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
-//! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket.
+//! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket; `dump`: what is
+//!   shown of the cache.
 //!
 //! `docs/decisions/0023-metadata-server-daemon.md` says why it is so, and what is not there.
 
@@ -18,6 +19,7 @@ mod at_rest;
 mod claim;
 pub mod commands;
 mod convert;
+mod dump;
 mod follow;
 mod log;
 mod mark;

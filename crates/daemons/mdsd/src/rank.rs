@@ -53,7 +53,7 @@ pub struct Rank {
     store: Store,
     /// The owner of directories that the rank is. Objects have the rank's number in their names,
     /// inodes the owner's in theirs.
-    owner: mds::Rank,
+    pub owner: mds::Rank,
     /// What followed the log until the rank was given to the server.
     follower: RefCell<Option<Follower>>,
     core: RefCell<Option<Mds>>,
@@ -78,6 +78,8 @@ pub struct Rank {
     flushing: RefCell<Vec<oneshot::Sender<()>>>,
     /// Rank 0 has all that the rank had, or all ranks are at rest.
     left: Cell<bool>,
+    /// Those that wait for the cache to be emptied.
+    emptying: RefCell<Vec<oneshot::Sender<()>>>,
     left_set: Notify,
     /// Rows of sessions that are being removed.
     rows: Cell<usize>,
@@ -125,6 +127,7 @@ impl Rank {
             session_version: Cell::new(1),
             flushing: RefCell::default(),
             left: Cell::new(false),
+            emptying: RefCell::default(),
             left_set: Notify::new(),
             rows: Cell::new(0),
             rows_removed: Notify::new(),
@@ -304,6 +307,7 @@ impl Rank {
         self.waiting.borrow_mut().clear();
         self.clients.borrow_mut().clear();
         self.alarm_set.notify_one();
+        self.emptying.borrow_mut().clear();
         self.left_set.notify_waiters();
         self.rows_removed.notify_waiters();
     }
@@ -405,6 +409,38 @@ impl Rank {
             }
             changed.await;
         }
+    }
+
+    /// Empties the cache, as far as that can be. False if clients have not given back what they can
+    /// spare within that time, or the rank goes.
+    pub async fn empty_cache(&self, within: Duration) -> bool {
+        let (done, wait) = oneshot::channel();
+        self.emptying.borrow_mut().push(done);
+        self.set_emptying(true);
+        let emptied = tokio::time::timeout(within, wait).await.is_ok_and(|done| done.is_ok());
+        self.emptying.borrow_mut().retain(|waits| !waits.is_closed());
+        if self.emptying.borrow().is_empty() {
+            self.set_emptying(false);
+        }
+        emptied
+    }
+
+    fn set_emptying(&self, on: bool) {
+        if let Some(core) = &mut *self.core.borrow_mut() {
+            core.set_emptying(on);
+        }
+        self.event(Event::Wake);
+    }
+
+    fn emptied(&self) {
+        for done in std::mem::take(&mut *self.emptying.borrow_mut()) {
+            let _ = done.send(());
+        }
+    }
+
+    /// The rank that an owner is, by the newest map.
+    pub fn rank_of(&self, owner: mds::Rank) -> Option<i32> {
+        self.server().and_then(|s| crate::peers::rank_of(&s.map(), owner))
     }
 
     fn flushed(&self) {

@@ -163,6 +163,8 @@ pub enum Action {
     /// Answers [`Event::End`](crate::Event::End): all owners are at rest, and none needs this one
     /// until all are back.
     Ended,
+    /// Answers [`Mds::set_emptying`](crate::Mds::set_emptying): no more of the cache can go.
+    Emptied,
     /// Answers [`Event::Flush`](crate::Event::Flush): all that was done before it is at rest.
     Flushed,
 }

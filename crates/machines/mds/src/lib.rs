@@ -33,7 +33,10 @@ pub mod types;
 pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, Tables};
 pub use conf::{Bounds, Bug, Conf};
 pub use event::{CapAttrs, CapsUpdate, Claim, Event, SessionEvent, Token};
-pub use machine::{Complaints, Executed, Mds, Memory, Replay, ReplayError, TenantUse};
+pub use machine::{
+    Complaints, Executed, Mds, Memory, Replay, ReplayError, ShownCap, ShownDir, ShownInode,
+    TenantUse,
+};
 pub use request::{
     CapGrant, Extra, FileLock, FilePath, InodeStat, LayoutHints, Lease, LockKind, LockRequest,
     LockType, Op, Release, Reply, Request, SetAttr, TraceDentry, XattrMode,

@@ -115,6 +115,7 @@ impl Rank {
                 }
             }
             Action::Flushed => self.flushed(),
+            Action::Emptied => self.emptied(),
             Action::Left | Action::Ended => {
                 self.left.set(true);
                 self.left_set.notify_waiters();

@@ -472,7 +472,9 @@ impl Mds {
 
     /// Whether there is more in memory than should be.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() > self.conf.cache_entries_max || self.bytes() > self.conf.bounds.wanted()
+        self.emptying
+            || self.queue.len() > self.conf.cache_entries_max
+            || self.bytes() > self.conf.bounds.wanted()
     }
 
     /// Whether none of the entries can be dropped: as far as was seen, all are in use.

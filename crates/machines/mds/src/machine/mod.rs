@@ -6,6 +6,7 @@ mod attrs;
 mod cache;
 mod capability;
 mod decay;
+mod emptying;
 mod entrance;
 mod halves;
 mod hand_over;
@@ -29,6 +30,7 @@ mod rights;
 mod runs;
 mod schedule;
 mod sessions;
+mod shown;
 mod since;
 mod state;
 mod stats;
@@ -60,6 +62,7 @@ pub use memory::Memory;
 pub use recall::Complaints;
 pub use recovery::{Replay, ReplayError};
 pub use schedule::TenantUse;
+pub use shown::{ShownCap, ShownDir, ShownInode};
 
 /// Tests count all that is in memory after so many events.
 const CHECK_EVERY: u64 = 64;
@@ -137,6 +140,8 @@ pub struct Mds {
     with_output: BTreeSet<ClientId>,
     claims: Claims,
     evicting: BTreeMap<Token, ClientId>,
+    /// The cache is being emptied.
+    emptying: bool,
     /// When clients were last asked to drop inodes, as there was too much in memory.
     recalled: Option<Steady>,
     /// When it was looked last which clients have more than they should.
@@ -235,6 +240,7 @@ impl Mds {
             with_output: BTreeSet::new(),
             claims: Claims::default(),
             evicting: BTreeMap::new(),
+            emptying: false,
             recalled: None,
             looked: None,
             asked_for: Decay::default(),
@@ -452,6 +458,7 @@ impl Mds {
         self.seal();
         self.release_output();
         self.shrink();
+        self.perhaps_emptied();
         self.set_alarm();
         self.set_peer_alarm();
         self.weigh();
