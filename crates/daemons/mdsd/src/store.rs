@@ -82,14 +82,6 @@ fn dir_object(dir: DirFrag) -> Bytes {
     names::dirfrag(wire(dir.ino), cephfs::Frag(dir.frag.0))
 }
 
-/// Refuses what was read of the object of a split directory: it has no header.
-fn is_whole(dir: DirFrag, read: &client::OpOutcome) -> Result<()> {
-    match read.data(0)?.is_empty() {
-        true => Err(StoreError::Split(wire(dir.ino))),
-        false => Ok(()),
-    }
-}
-
 fn owners_object(rank: u32) -> String {
     format!("mds{rank}_siphon_owners")
 }
@@ -135,14 +127,10 @@ impl Store {
         loop {
             let want = u64::from(max) + SPARE_KEYS;
             let op = Operation::new().omap_header().omap_values(&from, want, b"");
-            let page = match self.meta.run(&object, op).await {
-                Ok(read) => {
-                    is_whole(dir, &read)?;
-                    read.omap(1)?
-                }
-                Err(e) if absent(&e) => return Ok((Vec::new(), true)),
-                Err(e) => return Err(e.into()),
+            let Some(read) = self.read_whole(dir, &object, op).await? else {
+                return Ok((Vec::new(), true));
             };
+            let page = read.omap(1)?;
             let Some(last_key) = page.entries.keys().next_back().cloned() else {
                 return entries(found, max, true);
             };
@@ -176,18 +164,35 @@ impl Store {
         }
     }
 
+    /// Reads of a directory's object, first the header: a split directory has none there. Nothing
+    /// if there is no object.
+    async fn read_whole(
+        &self,
+        dir: DirFrag,
+        object: &Bytes,
+        op: Operation,
+    ) -> Result<Option<client::OpOutcome>> {
+        let read = match self.meta.run(object, op).await {
+            Ok(read) => read,
+            Err(e) if absent(&e) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        match read.data(0) {
+            Ok(header) if header.is_empty() => Err(StoreError::Split(wire(dir.ino))),
+            Ok(_) => Ok(Some(read)),
+            Err(e) if absent(&e) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// One entry.
     pub async fn read_entry(&self, dir: DirFrag, name: &Name) -> Result<Option<Dentry>> {
         let key = row(name);
         let op = Operation::new().omap_header().omap_values_by_keys(&[key.clone()].into());
-        let values = match self.meta.run(dir_object(dir), op).await {
-            Ok(read) => {
-                is_whole(dir, &read)?;
-                read.omap_values(1)?
-            }
-            Err(e) if absent(&e) => return Ok(None),
-            Err(e) => return Err(e.into()),
+        let Some(read) = self.read_whole(dir, &dir_object(dir), op).await? else {
+            return Ok(None);
         };
+        let values = read.omap_values(1)?;
         Ok(values.get(&key).map(at_rest::dentry_in).transpose()?)
     }
 

@@ -43,7 +43,7 @@ struct Todo {
     ino: Ino,
     path: String,
     /// Where the entry is; nothing for the root.
-    entry: Option<(Ino, Name)>,
+    entry: Option<(DirFrag, Name)>,
 }
 
 /// What was found wrong: what it is about, and why.
@@ -165,19 +165,41 @@ pub async fn start<H: Host>(
 
 /// The directory at a path, at rest. Of something else, the directory that it is in.
 async fn find(store: &Store, path: &str) -> Result<Todo, Errno> {
+    let errno = |e: StoreError| Errno(e.errno());
     let mut at = Todo { ino: Ino::ROOT, path: String::new(), entry: None };
+    let mut objects = objects_of(&store.read_base(Ino::ROOT).await.map_err(errno)?);
     for name in path.split('/').filter(|n| !n.is_empty()) {
         let name = Name::copy_from_slice(name.as_bytes());
-        let entry = store.read_entry(DirFrag::whole(at.ino), &name).await;
-        match entry.map_err(|e| Errno(e.errno()))? {
-            Some(Dentry::Primary(inode)) if inode.is_dir() => {
-                at = below(&at, inode.ino, name);
+        let mut found = None;
+        for frag in objects {
+            if let Some(entry) = store.read_entry(frag, &name).await.map_err(errno)? {
+                found = Some((frag, entry));
+                break;
+            }
+        }
+        match found {
+            Some((frag, Dentry::Primary(inode))) if inode.is_dir() => {
+                objects = objects_of(&inode);
+                at = below(&at, frag, inode.ino, name);
             }
             Some(_) => return Ok(at),
             None => return Err(Errno::ENOENT),
         }
     }
     Ok(at)
+}
+
+/// An entry, also if the directory was joined since it was found.
+async fn entry_at(store: &Store, at: DirFrag, name: &Name) -> Result<Option<Dentry>, StoreError> {
+    match store.read_entry(at, name).await? {
+        None if at != DirFrag::whole(at.ino) => {
+            match store.read_entry(DirFrag::whole(at.ino), name).await {
+                Err(StoreError::Split(_)) => Ok(None),
+                entry => entry,
+            }
+        }
+        entry => Ok(entry),
+    }
 }
 
 async fn walk<H: Host>(host: &Rc<H>, scrub: &Scrub, first: Todo) {
@@ -235,7 +257,7 @@ async fn look_at<H: Host>(host: &H, todo: &Todo) -> Result<(u64, Vec<Todo>, Foun
     let mut found = Found::new();
     let inode = match &todo.entry {
         None => None,
-        Some((dir, name)) => match host.store().read_entry(DirFrag::whole(*dir), name).await? {
+        Some((at, name)) => match entry_at(host.store(), *at, name).await? {
             Some(Dentry::Primary(inode)) if inode.ino == todo.ino => Some(inode),
             _ => return Ok((0, Vec::new(), found)),
         },
@@ -262,7 +284,7 @@ async fn look_at<H: Host>(host: &H, todo: &Todo) -> Result<(u64, Vec<Todo>, Foun
             counted.add(entry);
             let Dentry::Primary(child) = entry else { continue };
             host.scrubs().checked.set(host.scrubs().checked.get() + 1);
-            let at = below(todo, child.ino, name.clone());
+            let at = below(todo, frag, child.ino, name.clone());
             if let Some(why) = misplaced(host.store(), todo.ino, name, child).await? {
                 found.push(("backtrace", child.ino, at.shown(), why));
             }
@@ -316,9 +338,9 @@ impl Todo {
     }
 }
 
-fn below(at: &Todo, ino: Ino, name: Name) -> Todo {
+fn below(at: &Todo, frag: DirFrag, ino: Ino, name: Name) -> Todo {
     let path = format!("{}/{}", at.path, String::from_utf8_lossy(&name));
-    Todo { ino, path, entry: Some((at.ino, name)) }
+    Todo { ino, path, entry: Some((frag, name)) }
 }
 
 #[cfg(test)]
