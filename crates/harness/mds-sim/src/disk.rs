@@ -147,19 +147,9 @@ impl Disk {
     }
 
     /// A stock server splits some directories, while all is at rest. Says how many.
-    pub fn split_some(&mut self, mut some: impl FnMut() -> bool) -> usize {
-        let below = self.dirs.iter().flat_map(|(dir, entries)| {
-            entries.values().filter_map(|dentry| match dentry {
-                // What another owner has is not here alone.
-                Dentry::Primary(inode) if inode.ino.owner() == dir.ino.owner() => Some(inode.ino),
-                _ => None,
-            })
-        });
-        let chosen: BTreeSet<Ino> = below.chain(self.base.keys().copied()).collect();
-        let chosen: BTreeSet<Ino> = chosen
-            .into_iter()
-            .filter(|ino| self.dirs.contains_key(&DirFrag::whole(*ino)) && some())
-            .collect();
+    pub fn split_some(&mut self, mut some: impl FnMut(Ino) -> bool) -> usize {
+        let whole: BTreeSet<Ino> = self.dirs.keys().map(|dir| dir.ino).collect();
+        let chosen: BTreeSet<Ino> = whole.into_iter().filter(|ino| some(*ino)).collect();
         for ino in &chosen {
             if let Some(entries) = self.dirs.remove(&DirFrag::whole(*ino)) {
                 self.heads.remove(&DirFrag::whole(*ino));

@@ -1,7 +1,7 @@
 //! All owners come to rest together, end one after the other, and come back: what the monitors do.
 
 use super::{Flight, World};
-use mds::{ClientId, Event, Mds, Rank};
+use mds::{ClientId, Event, Ino, Mds, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the map says of it.
@@ -151,8 +151,11 @@ impl World {
         if self.ranks().all(|r| self.night.asleep.contains(&r)) {
             self.mark("all at rest");
             self.disk.check_names(&self.model()?)?;
+            // Inodes of parts' roots are not at rest alone.
+            let tables = self.owners.iter().map(|owner| &owner.log.tables.owners);
+            let roots: BTreeSet<Ino> = tables.flat_map(|t| t.roots.keys().copied()).collect();
             let rng = &mut self.rng;
-            if self.disk.split_some(|| rng.permille(300)) > 0 {
+            if self.disk.split_some(|ino| !roots.contains(&ino) && rng.permille(300)) > 0 {
                 self.mark("split");
             }
         }
