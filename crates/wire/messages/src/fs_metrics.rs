@@ -22,10 +22,23 @@ pub struct ClientMetric {
 pub enum MetricValue {
     /// Hits, misses, and how many there are.
     Hits(u64, u64, u64),
-    /// Seconds that one took, as far as told the latest.
-    Latency(Utime),
+    /// How long they took.
+    Latency(Latency),
     /// Some of all; or operations and their bytes.
     Of(u64, u64),
+}
+
+/// How long operations of a client took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// The latest, or all together, as the client's release has it.
+    pub time: Utime,
+    /// The mean. Clients since 16.2.11 tell it, and what follows.
+    pub mean: Utime,
+    /// The sum of the squares of distances from the mean, in squares of microseconds.
+    pub squares: u64,
+    /// How many operations there were.
+    pub count: u64,
 }
 
 impl ClientMetric {
@@ -55,7 +68,13 @@ impl ClientMetric {
         let mut r = Reader::new(self.fields.clone());
         Ok(Some(match self.kind {
             Self::CAP_INFO | Self::DENTRY_LEASE => MetricValue::Hits(r.get()?, r.get()?, r.get()?),
-            Self::READ_LATENCY..=Self::METADATA_LATENCY => MetricValue::Latency(r.get()?),
+            Self::READ_LATENCY..=Self::METADATA_LATENCY => {
+                let mut latency = Latency { time: r.get()?, ..Latency::default() };
+                if self.struct_v >= 2 {
+                    (latency.mean, latency.squares, latency.count) = (r.get()?, r.get()?, r.get()?);
+                }
+                MetricValue::Latency(latency)
+            }
             Self::OPENED_FILES..=Self::WRITE_IO_SIZES => MetricValue::Of(r.get()?, r.get()?),
             _ => return Ok(None),
         }))

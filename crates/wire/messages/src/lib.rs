@@ -23,6 +23,7 @@ mod fs_session;
 mod maps;
 mod mds;
 mod mgr;
+mod mgr_clients;
 mod mon;
 mod ops;
 mod osd;
@@ -44,6 +45,9 @@ pub use fs_session::*;
 pub use maps::*;
 pub use mds::*;
 pub use mgr::*;
+pub use mgr_clients::{
+    ClientCounter, ClientKey, ClientQuery, ClientReport, ClientRows, KeyPart,
+};
 pub use mon::*;
 pub use ops::*;
 pub use osd::*;

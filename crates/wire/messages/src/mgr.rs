@@ -1,10 +1,13 @@
 //! Sessions of clients and daemons with the mgr.
 
+use crate::mgr_clients::{
+    ClientQuery, ClientReport, decode_queries, decode_report, encode_queries, encode_report,
+};
 use crate::payload::{Parts, Paxos, Payload, Received, message};
 use bytes::{Bytes, BytesMut};
 use denc::{Decode, Encode, Features, Reader};
 use denc_derive::Denc;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{EntityAddrVec, Fsid};
 
 message! {
@@ -152,14 +155,17 @@ impl Payload for MgrBeacon {
     }
 }
 
-/// What the mgr wants to be told (Ceph: `MMgrConfigure`). Queries for per-object OSD metrics and
-/// for MDS metrics are written as none and skipped.
+/// What the mgr wants to be told (Ceph: `MMgrConfigure`). Queries for per-object OSD metrics are
+/// written as none, and what follows them is skipped unless they are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MgrConfigure {
     /// Seconds between two reports.
     pub stats_period: u32,
     /// Counters below this priority are left out.
     pub stats_threshold: u32,
+    /// For metadata servers: all that they are asked about their clients. Nothing leaves the
+    /// questions as they are.
+    pub client_queries: Option<BTreeSet<ClientQuery>>,
 }
 
 impl Payload for MgrConfigure {
@@ -173,15 +179,20 @@ impl Payload for MgrConfigure {
         self.stats_period.encode(&mut out, f);
         self.stats_threshold.encode(&mut out, f);
         0u32.encode(&mut out, f); // no OSD metric queries
-        false.encode(&mut out, f); // no MDS metric configuration
+        encode_queries(self.client_queries.as_ref(), &mut out, f);
         Parts { version: 4, compat: 1, front: out.freeze(), ..Parts::default() }
     }
 
     fn decode_parts(Received { version, front: mut r, .. }: Received) -> denc::Result<Self> {
-        Ok(MgrConfigure {
+        let mut m = MgrConfigure {
             stats_period: r.get()?,
             stats_threshold: if version >= 2 { r.get()? } else { 0 },
-        })
+            ..MgrConfigure::default()
+        };
+        if version >= 4 && r.get::<u32>()? == 0 {
+            m.client_queries = decode_queries(&mut r)?;
+        }
+        Ok(m)
     }
 }
 
@@ -207,6 +218,8 @@ pub struct MgrReport {
     pub config: Bytes,
     /// Progress of tasks.
     pub task_status: Option<BTreeMap<String, String>>,
+    /// Of metadata servers: their clients.
+    pub clients: Option<ClientReport>,
 }
 
 /// Schema of one counter (Ceph: `PerfCounterType`, `MMgrReport.h`).
@@ -257,7 +270,7 @@ impl Payload for MgrReport {
         self.config.encode(&mut out, f);
         0u32.encode(&mut out, f); // no OSD metric reports
         self.task_status.encode(&mut out, f);
-        false.encode(&mut out, f); // no MDS metric report
+        encode_report(self.clients.as_ref(), &mut out, f);
         Parts { version: 9, compat: 1, front: out.freeze(), ..Parts::default() }
     }
 
@@ -283,6 +296,9 @@ impl Payload for MgrReport {
         }
         if version >= 8 && r.get::<u32>()? == 0 {
             m.task_status = r.get()?;
+            if version >= 9 {
+                m.clients = decode_report(&mut r)?;
+            }
         }
         Ok(m)
     }

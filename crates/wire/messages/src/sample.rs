@@ -43,6 +43,7 @@ macro_rules! newtypes {
 }
 newtypes!(
     CapOp,
+    ClientCounter,
     FsOp,
     Ino,
     SessionOp,
@@ -163,11 +164,15 @@ structs! {
     SubscribeItem { start, flags }
     PoolOp { paxos, fsid, pool, op, snapid, name, crush_rule }
     MgrOpen { daemon_name, service_name, service, config, config_defaults }
-    MgrConfigure { stats_period, stats_threshold }
+    MgrConfigure { stats_period, stats_threshold, client_queries }
+    KeyPart { kind, pattern }
+    ClientQuery { keys, counters }
+    ClientRows { counters, rows }
+    ClientReport { answers, delayed }
     MgrBeacon { paxos, addrs, gid, available, name, fsid, metadata, services, features, clients }
     MdsHealth { metrics }
     MdsHealthMetric { kind, severity, message, metadata }
-    MgrReport { daemon_name, declare_types, packed, undeclare_types, service_name, daemon_status, health_metrics, config, task_status }
+    MgrReport { daemon_name, declare_types, packed, undeclare_types, service_name, daemon_status, health_metrics, config, task_status, clients }
     PerfCounterType { path, description, nick, kind, priority, unit }
     DaemonHealthMetric { kind, value }
     HealthChecks { checks }
