@@ -61,7 +61,7 @@ pub use mon::{
 };
 pub use objecter::{
     Handler, InFlight, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Request,
-    ServiceDaemon, Watch, WatchEvent, requests_json,
+    Reporter, ServiceDaemon, Watch, WatchEvent, requests_json,
 };
 pub use operation::{ChecksumKind, Comparison, CopyFrom, OmapPage, Operation, Sparse, Stat};
 pub use rados::Rados;

@@ -29,7 +29,7 @@ mod sessions;
 pub use budget::Limits;
 pub use linger::{Handler, Notification, NotifyOutcome, Watch, WatchEvent};
 pub use options::Options;
-pub use registration::ServiceDaemon;
+pub use registration::{Reporter, ServiceDaemon};
 pub use request::{InFlight, OpOutcome, Request, requests_json};
 
 use crate::error::{ClientError, Result};
@@ -48,6 +48,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
 use types::{Epoch, OsdMap};
 
@@ -66,6 +67,8 @@ struct Inner {
     budget: Budget,
     mgr: RefCell<MgrState>,
     service: RefCell<Option<registration::Registered>>,
+    /// How often the manager wants to hear of the daemon.
+    report_every: Cell<Duration>,
     /// The manager has let the daemon go.
     left: Cell<bool>,
     fs: RefCell<FsState>,
@@ -132,6 +135,7 @@ impl Objecter {
             options,
             mgr: RefCell::default(),
             service: RefCell::default(),
+            report_every: Cell::new(service::REPORTS_EVERY),
             left: Cell::new(false),
             fs: RefCell::default(),
             ops: RefCell::default(),
@@ -252,8 +256,7 @@ impl Inner {
             MgrCommandReply::TYPE => MgrCommandReply::decode(&message)
                 .map(|r| self.finish_command(message.tid, r.result, r.status, r.output)),
             MgrConfigure::TYPE => {
-                self.registered();
-                Ok(())
+                MgrConfigure::decode(&message).map(|wanted| self.registered(&wanted))
             }
             MgrClose::TYPE => {
                 self.service_left();

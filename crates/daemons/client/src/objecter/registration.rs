@@ -1,8 +1,24 @@
-//! What a daemon of a service says of itself, and whether the manager knows it.
+//! What a daemon says of itself to the manager, and whether the manager knows it.
 
+use messages::{MgrConfigure, MgrOpen, MgrReport};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-/// What a daemon says of itself.
+/// A daemon that reports to the manager.
+pub trait Reporter {
+    /// How it opens a session with a manager.
+    fn open(&self) -> MgrOpen;
+
+    /// What it says from time to time.
+    fn report(&self) -> MgrReport;
+
+    /// The manager says what it wants to be told. True if it should be told at once.
+    fn configured(&self, _wanted: &MgrConfigure) -> bool {
+        false
+    }
+}
+
+/// What a daemon of a service says of itself.
 pub struct ServiceDaemon {
     /// The service.
     pub service: String,
@@ -14,9 +30,30 @@ pub struct ServiceDaemon {
     pub status: Box<dyn Fn() -> BTreeMap<String, String>>,
 }
 
+impl Reporter for ServiceDaemon {
+    fn open(&self) -> MgrOpen {
+        MgrOpen {
+            daemon_name: self.daemon.clone(),
+            service_name: self.service.clone(),
+            service: Some((self.metadata.clone(), (self.status)())),
+            ..MgrOpen::default()
+        }
+    }
+
+    fn report(&self) -> MgrReport {
+        MgrReport {
+            daemon_name: self.daemon.clone(),
+            service_name: self.service.clone(),
+            daemon_status: Some((self.status)()),
+            ..MgrReport::default()
+        }
+    }
+}
+
 /// A registration.
+#[derive(Clone)]
 pub(super) struct Registered {
-    pub(super) daemon: ServiceDaemon,
+    pub(super) daemon: Rc<dyn Reporter>,
     /// The manager has answered to it.
     pub(super) known: bool,
 }
