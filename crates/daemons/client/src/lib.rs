@@ -60,8 +60,8 @@ pub use mon::{
     parse_mon_host,
 };
 pub use objecter::{
-    Handler, InFlight, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Request,
-    Reporter, ServiceDaemon, Watch, WatchEvent, requests_json,
+    Handler, InFlight, Limits, Notification, NotifyOutcome, Objecter, OpOutcome, Options, Reporter,
+    Request, ServiceDaemon, Watch, WatchEvent, requests_json,
 };
 pub use operation::{ChecksumKind, Comparison, CopyFrom, OmapPage, Operation, Sparse, Stat};
 pub use rados::Rados;

@@ -122,7 +122,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         "A server that waits takes the rank over; clients keep their sessions, open files and locks.",
     ),
     ("takeover by `ceph-mds`", true, "After a flush; see docs/file-systems.md."),
-    ("client statistics", false, "`fs perf stats` shows nothing."),
+    (
+        "client statistics",
+        true,
+        "`fs perf stats`, while the module `stats` is enabled; each rank tells of its own clients.",
+    ),
     ("inline data", false, "Files that have some cannot be read."),
     (
         "several ranks",
@@ -394,7 +398,7 @@ pub(crate) fn metrics(server: &Inner) -> daemon_frame::metrics::Counters {
     daemon_frame::metrics::Counters { values: both(perf_dump), schema: both(perf_schema) }
 }
 
-fn memory(server: &Inner) -> mds::Memory {
+pub(crate) fn memory(server: &Inner) -> mds::Memory {
     server.rank().and_then(|r| r.look(mds::Mds::memory)).unwrap_or_default()
 }
 
@@ -492,6 +496,13 @@ fn chosen(rank: &Rank, filters: &[(String, String)]) -> Vec<u64> {
     clients.iter().filter(|(id, c)| matches(id, c)).map(|(id, _)| *id).collect()
 }
 
+/// Features as a number in base 16.
+fn bits(features: &types::fsmap::ClientFeatures) -> Value {
+    let bits = features.0.iter().filter(|b| **b < 64);
+    let all = bits.fold(0u64, |all, b| all | 1 << b);
+    json!({"feature_bits": format!("{all:#018x}")})
+}
+
 /// What `session ls` shows (Ceph: `Session::dump`).
 fn sessions(rank: &Rank, args: &Args) -> Result<Value, Refusal> {
     let ids = chosen(rank, &filters(args, false)?);
@@ -501,10 +512,9 @@ fn sessions(rank: &Rank, args: &Args) -> Result<Value, Refusal> {
         let c = clients.get(id)?;
         let caps = rank.look(|core| core.inodes_of(mds::ClientId(*id))).unwrap_or(0);
         let mut metadata = serde_json::Map::new();
-        let bits = c.info.metadata.features.0.iter().filter(|b| **b < 64);
-        let features = bits.fold(0u64, |all, b| all | 1 << b);
-        metadata
-            .insert("client_features".into(), json!({"feature_bits": format!("{features:#018x}")}));
+        metadata.insert("client_features".into(), bits(&c.info.metadata.features));
+        let counted = json!({"metric_flags": bits(&c.info.metadata.metric_spec.flags)});
+        metadata.insert("metric_spec".into(), counted);
         for (key, value) in &c.info.metadata.texts {
             metadata.insert(key.clone(), value.clone().into());
         }

@@ -8,6 +8,7 @@
 //!   servers.
 //! * `store`: objects; `log`: those of the log; `follow`: a server that reads it ahead of a
 //!   takeover. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
+//! * `report`: what the manager is told; `rank::counted`: what clients count.
 //! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket; `dump`: what is
 //!   shown of the cache.
 //!
@@ -25,6 +26,7 @@ mod log;
 mod mark;
 mod peers;
 mod rank;
+mod report;
 mod rights;
 mod server;
 mod state;

@@ -1,6 +1,7 @@
 //! A rank: the core, and what carries its actions out.
 
 mod clients;
+mod counted;
 mod damage;
 mod forward;
 mod health;

@@ -5,6 +5,7 @@ use crate::commands;
 use crate::follow::Follower;
 use crate::peers::{self, Peers, Word};
 use crate::rank::Rank;
+use crate::report::ToManager;
 use crate::state::{self, Progress};
 use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
 use daemon_frame::commands::{AnswerParts, parts};
@@ -198,6 +199,8 @@ impl Server {
         let server = Server { inner };
         mon.wait_ready(PATIENCE).await.map_err(daemon_frame::StartError::from)?;
         tokio::task::spawn_local(beacons(Rc::downgrade(&server.inner)));
+        let to_manager = ToManager::new(Rc::downgrade(&server.inner), &server.inner.frame.name);
+        server.inner.rados.objecter().report_to_manager(Rc::new(to_manager));
         let weak = Rc::downgrade(&server.inner);
         let counters = move || {
             let found = weak.upgrade().map(|i| crate::commands::metrics(&i)).unwrap_or_default();

@@ -45,9 +45,7 @@ pub use fs_session::*;
 pub use maps::*;
 pub use mds::*;
 pub use mgr::*;
-pub use mgr_clients::{
-    ClientCounter, ClientKey, ClientQuery, ClientReport, ClientRows, KeyPart,
-};
+pub use mgr_clients::{ClientCounter, ClientKey, ClientQuery, ClientReport, ClientRows, KeyPart};
 pub use mon::*;
 pub use ops::*;
 pub use osd::*;

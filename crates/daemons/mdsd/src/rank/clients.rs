@@ -1,5 +1,6 @@
 //! Clients of a rank, and their requests that have no answer yet.
 
+use super::counted::Counted;
 use crate::convert::Shape;
 use crate::rights::Rights;
 use cephfs::SessionInfo;
@@ -20,6 +21,8 @@ pub struct Client {
     pub since: tokio::time::Instant,
     /// The client that wants it to end.
     pub reclaimed_by: Option<u64>,
+    /// What it said that it counted.
+    pub counted: Counted,
 }
 
 /// A request that has no answer yet.

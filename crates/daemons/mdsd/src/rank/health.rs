@@ -1,6 +1,7 @@
 //! What the monitors are told of the rank's health (16.2: `Beacon::notify_health`), and the bounds
 //! of its memory.
 
+use super::counted::Counted;
 use cephfs::SessionInfo;
 use mds::{Bounds, ClientId, Complaints, Memory};
 use messages::MdsHealthMetric;
@@ -104,10 +105,12 @@ pub(super) fn metrics<'a>(
     metrics
 }
 
-/// Bytes that the server holds of what a client says about itself.
+/// Bytes that the server holds of what a client says about itself, and of what it counts.
 pub(super) fn bytes_of(info: &SessionInfo) -> usize {
     let text = |(k, v): (&String, &String)| k.len() + v.len() + TEXT_BYTES;
-    2 * size_of::<SessionInfo>() + info.metadata.texts.iter().map(text).sum::<usize>()
+    2 * size_of::<SessionInfo>()
+        + size_of::<Counted>()
+        + info.metadata.texts.iter().map(text).sum::<usize>()
 }
 
 /// What a pair of texts takes besides.

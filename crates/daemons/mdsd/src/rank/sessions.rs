@@ -1,6 +1,7 @@
 //! Sessions of clients: messages in, answers out.
 
 use super::clients::{Asked, Client};
+use super::counted;
 use super::health::bytes_of;
 use super::{Rank, Waiting};
 use crate::convert::{self, Around, Shape};
@@ -19,10 +20,10 @@ use std::time::Duration;
 use types::fsmap::ClientFeatures;
 use types::{EntityAddr, EntityName, EntityType, Epoch, Errno};
 
-/// What is told to clients: the features of 16.2, without statistics of clients (14) and words
-/// about the state of sessions (16). They choose encodings by it, and ask for virtual attributes
-/// that they do not know themselves only with 17.
-const FEATURES: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17];
+/// What is told to clients: the features of 16.2, without words about the state of sessions (16).
+/// They choose encodings by it, tell what they count with 14, and ask for virtual attributes that
+/// they do not know themselves only with 17.
+const FEATURES: [u32; 17] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17];
 /// A created file comes with numbers of inodes.
 const DELEG_INO: u32 = 13;
 /// Bytes of what a client may tell about itself.
@@ -67,6 +68,7 @@ impl Rank {
             open: false,
             since: tokio::time::Instant::now(),
             reclaimed_by: None,
+            counted: Default::default(),
         };
         let bytes = bytes_of(&client.info);
         let old = self.clients.borrow_mut().insert(id, client);
@@ -131,7 +133,12 @@ impl Rank {
                 let list = m.caps.iter().map(|c| (mds::Ino(c.ino.0), c.cap_id, c.seq)).collect();
                 self.event(Event::CapRelease(client, list));
             }
-            AnyMessage::ClientLease(_) | AnyMessage::ClientMetrics(_) => {}
+            AnyMessage::ClientMetrics(m) => {
+                if !self.counted(id, &m.metrics) {
+                    conn.mark_down();
+                }
+            }
+            AnyMessage::ClientLease(_) => {}
             _ => tracing::debug!("{}: unexpected type {}", conn.peer_name(), message.msg_type),
         }
     }
@@ -261,6 +268,7 @@ impl Rank {
                 open: false,
                 since: tokio::time::Instant::now(),
                 reclaimed_by: None,
+                counted: Default::default(),
             };
             let old = clients.insert(id, client).map_or(0, |c| bytes_of(&c.info));
             drop(clients);
@@ -444,6 +452,7 @@ impl Rank {
                 }
                 ClientSession {
                     features: ClientFeatures(FEATURES.into()),
+                    metric_spec: counted::all(),
                     ..session(SessionOp::OPEN, 0)
                 }
             }

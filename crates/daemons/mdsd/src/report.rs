@@ -1,0 +1,116 @@
+//! What the manager is told: counters for `fs status`, and what clients count while the manager asks
+//! for it.
+
+use crate::commands;
+use crate::server::Inner;
+use bytes::{Bytes, BytesMut};
+use client::Reporter;
+use denc::{Encode, Features};
+use messages::{ClientQuery, MgrConfigure, MgrOpen, MgrReport, PerfCounterType};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Weak;
+
+/// Kinds of counters: a number, and one that only grows (Ceph: `perfcounter_type_d`).
+const NUMBER: u8 = 2;
+const GROWS: u8 = 2 | 8;
+/// Priority of a counter that is useful (Ceph: `PRIO_USEFUL`).
+const USEFUL: u8 = 5;
+
+/// Reports for a server.
+pub struct ToManager {
+    server: Weak<Inner>,
+    name: String,
+    /// What the manager asks about clients.
+    queries: RefCell<BTreeSet<ClientQuery>>,
+}
+
+impl ToManager {
+    pub fn new(server: Weak<Inner>, name: &str) -> ToManager {
+        ToManager { server, name: name.to_owned(), queries: RefCell::default() }
+    }
+}
+
+/// The values of counters, in the order of their paths.
+fn packed(counters: &[(&str, u8, u64)]) -> Bytes {
+    let mut out = BytesMut::new();
+    denc::envelope(&mut out, 1, 1, |out| {
+        counters.iter().for_each(|(_, _, value)| value.encode(out, Features::ALL));
+    });
+    out.freeze()
+}
+
+/// The counters, in the order of their paths.
+fn counters(server: &Inner) -> [(&'static str, u8, u64); 6] {
+    let (memory, rank) = (commands::memory(server), server.rank());
+    let sessions = rank.as_ref().map_or(0, |r| r.clients.borrow().len() as u64);
+    [
+        ("mds_mem.cap", NUMBER, memory.caps),
+        ("mds_mem.dir", NUMBER, memory.dirs),
+        ("mds_mem.dn", NUMBER, memory.entries),
+        ("mds_mem.ino", NUMBER, memory.inodes),
+        ("mds_server.handle_client_request", GROWS, rank.map_or(0, |r| r.answers.get())),
+        ("mds_sessions.session_count", NUMBER, sessions),
+    ]
+}
+
+impl Reporter for ToManager {
+    fn open(&self) -> MgrOpen {
+        // Another manager asks anew.
+        self.queries.borrow_mut().clear();
+        MgrOpen { daemon_name: self.name.clone(), ..MgrOpen::default() }
+    }
+
+    fn report(&self) -> MgrReport {
+        let daemon_name = self.name.clone();
+        let Some(server) = self.server.upgrade() else {
+            return MgrReport { daemon_name, ..MgrReport::default() };
+        };
+        let counters = counters(&server);
+        let declare = |(path, kind, _): &(&str, u8, u64)| PerfCounterType {
+            path: (*path).to_owned(),
+            kind: *kind,
+            priority: USEFUL,
+            ..PerfCounterType::default()
+        };
+        let queries = self.queries.borrow();
+        MgrReport {
+            daemon_name,
+            // With each report: a manager forgets those of a server that its map does not have yet.
+            declare_types: counters.iter().map(declare).collect(),
+            packed: packed(&counters),
+            // A rank that is not active yet has no clients to tell of.
+            clients: (!queries.is_empty())
+                .then(|| server.rank().filter(|r| r.is_active()))
+                .flatten()
+                .map(|rank| rank.report_clients(&queries)),
+            ..MgrReport::default()
+        }
+    }
+
+    fn configured(&self, wanted: &MgrConfigure) -> bool {
+        let Some(queries) = &wanted.client_queries else { return false };
+        // A command waits for the first answer.
+        self.queries.replace(queries.clone()) != *queries && !queries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_question_is_answered_at_once() {
+        let to = ToManager::new(Weak::new(), "a");
+        let wanted = |queries| MgrConfigure { client_queries: queries, ..MgrConfigure::default() };
+        assert!(!to.configured(&wanted(None)));
+        assert!(to.configured(&wanted(Some(ClientQuery::all()))));
+        assert!(!to.configured(&wanted(Some(ClientQuery::all()))), "it is answered already");
+        assert!(!to.configured(&wanted(None)), "other settings change nothing of it");
+        assert_eq!(to.queries.borrow().len(), 2);
+        assert!(!to.configured(&wanted(Some(BTreeSet::new()))), "there is nothing to tell");
+        to.configured(&wanted(Some(ClientQuery::all())));
+        assert_eq!(to.open().daemon_name, "a");
+        assert!(to.queries.borrow().is_empty(), "another manager has not asked");
+    }
+}
