@@ -9,6 +9,7 @@
 //! * [`prometheus`] -- metrics;
 //! * [`autoscaler`] -- when pools get another number of groups, without I/O;
 //! * [`balancer`] -- settings and plans of the balancer, without I/O;
+//! * [`client_stats`] -- what clients of file systems count, without I/O;
 //! * [`counters`] -- what metadata servers count, without I/O;
 //! * [`crash`] -- reports of crashes, without I/O;
 //! * [`health_history`] -- health checks that were raised, without I/O;
@@ -20,6 +21,7 @@
 
 pub mod autoscaler;
 pub mod balancer;
+pub mod client_stats;
 pub mod commands;
 pub mod counters;
 pub mod crash;

@@ -42,6 +42,7 @@ use types::{EntityAddr, EntityName, EntityType, FsMap, MgrMap, OsdId, ServiceMap
 mod autoscale;
 mod balance;
 mod caller;
+mod clients;
 mod crashes;
 mod health;
 mod metrics;
@@ -95,6 +96,8 @@ struct Inner {
     /// Tenants that are promised something.
     tenants: RefCell<Tenants>,
     resolver: RefCell<Option<Rc<Resolver>>>,
+    /// What clients of file systems count.
+    clients: Rc<commands::perf_stats::Kept>,
     /// Modules that are enabled.
     modules: RefCell<BTreeSet<String>>,
     /// What classes and tenants got.
@@ -205,6 +208,7 @@ impl Manager {
             osds: RefCell::default(),
             tenants: RefCell::default(),
             resolver: RefCell::default(),
+            clients: Rc::default(),
             modules: RefCell::default(),
             seen: RefCell::default(),
             metrics_url: RefCell::default(),
@@ -277,6 +281,7 @@ impl Service for Manager {
         self.inner.news.notify_one();
         self.inner.limits.notify_one();
         self.inner.settings.notify_one();
+        self.inner.clients.asked.notify_one();
         if let Some(m) = self.inner.messenger.borrow_mut().take() {
             m.shutdown();
         }
@@ -414,29 +419,34 @@ impl Inner {
             self.tenants.borrow_mut().forget_told(osd);
             // Clients may be there before it.
             self.limits.notify_one();
-            send(conn, &self.wanted_reports(), 0);
+            send(conn, &self.wanted_reports(conn), 0);
         }
         is
     }
 
-    fn wanted_reports(&self) -> MgrConfigure {
+    fn wanted_reports(&self, conn: &Connection) -> MgrConfigure {
         MgrConfigure {
-            stats_period: self.frame.conf.borrow().u64("mgr_stats_period") as u32,
+            stats_period: self.stats_period(),
             stats_threshold: 5,
+            client_queries: self.client_queries(conn),
         }
+    }
+
+    fn stats_period(&self) -> u32 {
+        self.frame.conf.borrow().u64("mgr_stats_period") as u32
     }
 
     /// Tells all daemons that report how often to, if that has changed.
     fn tell_period(&self) {
-        let wanted = self.wanted_reports();
-        if self.told_period.replace(wanted.stats_period) == wanted.stats_period {
+        let period = self.stats_period();
+        if self.told_period.replace(period) == period {
             return;
         }
         self.opened.borrow_mut().retain(|c| !c.is_down());
         for conn in
             self.opened.borrow().iter().chain(self.osds.borrow().values()).filter(|c| !c.is_down())
         {
-            send(conn, &wanted, 0);
+            send(conn, &self.wanted_reports(conn), 0);
         }
     }
 
@@ -548,15 +558,17 @@ impl Inner {
             AnyMessage::MgrOpen(m) => {
                 if is_mds(conn, &m.daemon_name) {
                     self.state.borrow_mut().counters.open(&m.daemon_name);
+                    self.clients.stats.borrow_mut().open(&m.daemon_name);
                 }
                 self.register_service(conn, &m);
-                send(conn, &self.wanted_reports(), 0);
+                send(conn, &self.wanted_reports(conn), 0);
                 let mut opened = self.opened.borrow_mut();
                 opened.retain(|c| !c.is_down() && !Rc::ptr_eq(c, conn));
                 opened.push(conn.clone());
             }
             AnyMessage::MgrReport(m) if is_mds(conn, &m.daemon_name) => {
-                if let Err(e) = self.state.borrow_mut().counters.report(&m, wall_clock()) {
+                let counters = self.state.borrow_mut().counters.report(&m, wall_clock());
+                if let Err(e) = counters.and(self.clients_told(&m)) {
                     tracing::warn!("a report of {} cannot be read: {e}", conn.peer_name());
                 }
             }
@@ -834,6 +846,7 @@ impl Inner {
             pools: state.pool_lines(),
             counters: state.counters.clone(),
             volumes: self.volumes.borrow().clone(),
+            clients: self.clients(),
             crashes: state.crashes.list(true).into_iter().cloned().collect(),
             telemetry: state.telemetry.clone(),
             now: wall_clock(),

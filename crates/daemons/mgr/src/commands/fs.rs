@@ -1,6 +1,7 @@
 //! Commands about file systems (Ceph: modules `status` and `volumes`, 16.2). What needs the
 //! monitors asks them one command after the other.
 
+use super::perf_stats::Clients;
 use super::{Answer, Entry, Run};
 use crate::counters::Counters;
 use crate::state::PoolLine;
@@ -39,6 +40,8 @@ pub struct Ask {
     pub counters: Counters,
     /// File systems in use; nothing while another manager serves.
     pub volumes: Option<Rc<Volumes>>,
+    /// What clients count.
+    pub clients: Clients,
     /// Reports of crashes.
     pub crashes: Vec<Value>,
     /// What reports about the cluster have.
@@ -424,6 +427,7 @@ mod tests {
             pools: [(1, pool("meta", 98_304)), (2, pool("data", 0))].into(),
             counters: Counters::default(),
             volumes: None,
+            clients: Clients::unused(),
             crashes: Vec::new(),
             telemetry: Default::default(),
             now: types::Utime::default(),

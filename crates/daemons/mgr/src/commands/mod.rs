@@ -10,6 +10,7 @@ pub mod force;
 pub mod fs;
 mod orch;
 mod osd;
+pub mod perf_stats;
 mod pg;
 pub mod rbd;
 pub mod scrub;
@@ -37,6 +38,7 @@ pub static FAMILIES: &[&[Entry]] = &[
     device::COMMANDS,
     fs::COMMANDS,
     orch::COMMANDS,
+    perf_stats::COMMANDS,
     pg::COMMANDS,
     osd::COMMANDS,
     rbd::COMMANDS,

@@ -46,6 +46,7 @@ impl Inner {
         tokio::task::spawn_local(super::autoscale::autoscale(Rc::downgrade(self)));
         tokio::task::spawn_local(super::balance::balance(Rc::downgrade(self)));
         tokio::task::spawn_local(serve_metrics(Rc::downgrade(self)));
+        tokio::task::spawn_local(super::clients::follow_questions(Rc::downgrade(self)));
         self.news.notify_one();
     }
 
@@ -54,6 +55,10 @@ impl Inner {
         let map = self.state.borrow().fs_map.clone();
         if let Some(volumes) = &*self.volumes.borrow() {
             volumes.follow(&map);
+        }
+        self.clients.stats.borrow_mut().follow(&map);
+        if self.clients.stats.borrow_mut().is_wanted(wall_clock()) {
+            self.ask_about_clients();
         }
     }
 

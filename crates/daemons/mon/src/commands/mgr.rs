@@ -12,7 +12,7 @@ use types::Dump;
 use types::errno::Errno;
 
 /// Modules that can be enabled.
-const MODULES: &[&str] = &["prometheus"];
+const MODULES: &[&str] = &["prometheus", "stats"];
 
 pub(super) static COMMANDS: &[Entry] = &[
     read("mgr stat", "Summarise the manager map.", "mgr", "r", stat),
