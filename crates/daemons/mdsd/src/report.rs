@@ -1,5 +1,5 @@
-//! What the manager is told: counters for `fs status`, and what clients count while the manager asks
-//! for it.
+//! What the manager is told: counters for `fs status`, and what clients count while it asks for
+//! that.
 
 use crate::commands;
 use crate::server::Inner;

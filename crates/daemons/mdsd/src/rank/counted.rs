@@ -1,5 +1,5 @@
 //! What clients count, and what the manager is told of it (16.2: `MetricsHandler`,
-//! `MetricAggregator`). Each rank tells the manager of its own clients; no rank collects for others.
+//! `MetricAggregator`). Each rank tells the manager of its own clients; none collects for others.
 
 use super::{Client, Rank};
 use cephfs::MetricSpec;
