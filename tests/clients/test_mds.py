@@ -846,7 +846,6 @@ def test_servers_are_killed_under_load(cl, servers, clients, mounts, follows):
         print(f"pauses of the {what}: median {sorted(pauses)[len(pauses) // 2]:.1f} s, longest {max(pauses):.1f} s")
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
 def test_operators_see_what_is_in_memory(cl, servers, clients, here):
     one, _ = clients
     tell = lambda *args: cl.ceph_json("tell", f"mds.{servers.active()}", *args)
@@ -885,10 +884,12 @@ def test_the_cache_is_dropped(cl, servers, clients, here):
     assert said["flush_journal"]["return_code"] == 0 and said["trim_cache"]["trimmed"] > 0, said
     if not servers.stock:
         assert said["pool"]["items"] < before
-        assert tell("cache", "status")["pool"]["items"] <= before / 2
+        # Each client keeps as many as it may in any case.
+        assert tell("cache", "status")["pool"]["items"] <= before - 200
     assert len(listed(two, here)) == 400
 
 
+@pytest.mark.skipif(not LONG, reason="takes minutes; SIPHON_TEST_LONG=1 runs it")
 def test_the_cache_takes_the_memory_that_it_may(cl, servers, clients, here):
     if servers.stock:
         pytest.skip("what a stock server takes is its own affair")

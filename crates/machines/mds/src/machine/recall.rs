@@ -122,6 +122,10 @@ impl Mds {
     /// A client gave an inode back.
     pub(crate) fn gave_back(&mut self, client: ClientId) {
         let (now, rate) = (self.now, self.conf.bounds.warning_rate);
+        if self.emptying {
+            // It may go now.
+            self.barren = 0;
+        }
         if let Some(session) = self.sessions.get_as_it_weighs(&client) {
             session.recalls.missing.hit(-1.0, now, rate);
         }
