@@ -10,7 +10,7 @@ use daemon_frame::commands::{
 use msgr::Connection;
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::Errno;
 
 /// Why a command is not served, or nothing.
@@ -171,6 +171,9 @@ pub static PARTS: &[(&str, bool, &str)] = &[
 /// Requests are blocked after this time (Ceph: `mds_op_complaint_time`).
 const BLOCKED_AFTER: Duration = Duration::from_secs(30);
 
+/// Clients have so long to give back what `cache drop` asks for, where it says nothing else.
+const DROP_WITHIN: Duration = Duration::from_secs(60);
+
 /// Whether a connection may give commands.
 pub(crate) fn may_tell(conn: &Connection) -> bool {
     let caps = conn.auth_caps();
@@ -256,10 +259,14 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
             let memory = rank()?.look(mds::Mds::memory).unwrap_or_default();
             json!({"pool": {"items": memory.items, "bytes": memory.bytes}})
         }
-        "cache drop" => dump::drop_cache(&rank()?, args).await?,
-        "dump inode" => dump::inode(&*rank()?, args)?,
-        "dump tree" => dump::tree(&*rank()?, args)?,
-        "get subtrees" => dump::subtrees(&*rank()?),
+        "cache drop" => drop_cache(&rank()?, args).await?,
+        "dump inode" => rank()?.look(|core| dump::inode(core, args)).ok_or_else(not_loaded)??,
+        "dump tree" => rank()?.look(|core| dump::tree(core, args)).ok_or_else(not_loaded)??,
+        "get subtrees" => {
+            let rank = rank()?;
+            let shown = rank.look(|core| dump::subtrees(core, |owner| rank.rank_of(owner)));
+            shown.ok_or_else(not_loaded)?
+        }
         "dump_mempools" => mempools(server),
         "dump_qos" => {
             let rank = rank()?;
@@ -275,7 +282,7 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
         "flush journal" => {
             let rank = rank()?;
             if !rank.flush().await {
-                return Err(Refusal::new(Errno::EAGAIN, "the rank is not loaded, or goes"));
+                return Err(not_loaded());
             }
             // A rank of which the clients go on is flushed all the same.
             let _ = rank.empty_log(false).await;
@@ -298,6 +305,23 @@ async fn serve(server: &Rc<Inner>, args: &Args) -> Answer {
     let format = Format::of(args);
     let format = if format == Format::Plain { Format::JsonPretty } else { format };
     Ok(Reply::data(format.json(&value)))
+}
+
+fn not_loaded() -> Refusal {
+    Refusal::new(Errno::EAGAIN, "the rank is not loaded, or goes")
+}
+
+/// Has clients give back what they can spare, brings all changes to rest, and empties the cache.
+async fn drop_cache(rank: &Rc<Rank>, args: &Args) -> Result<Value, Refusal> {
+    let began = Instant::now();
+    let before = rank.look(mds::Mds::memory).ok_or_else(not_loaded)?;
+    if !rank.flush().await {
+        return Err(not_loaded());
+    }
+    let seconds = args.int("timeout").and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
+    let emptied = rank.empty_cache(seconds.map_or(DROP_WITHIN, Duration::from_secs)).await;
+    let after = rank.look(mds::Mds::memory).ok_or_else(not_loaded)?;
+    Ok(dump::dropped(&before, &after, emptied, began.elapsed()))
 }
 
 /// Begins a scrub (16.2: `MDCache::enqueue_scrub`).

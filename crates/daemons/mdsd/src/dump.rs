@@ -1,61 +1,49 @@
-//! What `dump inode`, `dump tree` and `get subtrees` show, under Ceph's names (16.2: `CInode::dump`,
-//! `MDSRank::command_get_subtrees`), and `cache drop`.
+//! What `dump inode`, `dump tree`, `get subtrees` and `cache drop` show, under Ceph's names
+//! (16.2: `CInode::dump`, `MDSRank::command_get_subtrees`, `C_Drop_Cache`).
 
 use crate::at_rest;
-use crate::rank::Rank;
 use command::{Args, Refusal};
-use mds::{DirStat, NestStat, ShownInode};
+use mds::{DirStat, Mds, Memory, NestStat, ShownInode};
 use serde_json::{Value, json};
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::Errno;
 
 /// So many inodes are shown at most: all of a large cache would take a multiple of its memory.
 const SHOWN_MAX: usize = 100_000;
 
-/// Clients have so long to give back what they are asked for, where the command says nothing else.
-const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// One inode, by its number.
-pub fn inode(rank: &Rank, args: &Args) -> Result<Value, Refusal> {
+pub fn inode(core: &Mds, args: &Args) -> Result<Value, Refusal> {
     let number = args.int("number").unwrap_or(0).cast_unsigned();
-    let shown = rank.look(|core| core.shown_inode(mds::Ino(number))).flatten();
-    let shown = shown.ok_or_else(|| {
+    let shown = core.shown_inode(mds::Ino(number)).ok_or_else(|| {
         Refusal::new(Errno::ENOENT, format!("inode {number:#x} is not in the cache"))
     })?;
-    Ok(show(&shown, rank.owner))
+    Ok(show(core, &shown))
 }
 
 /// All that is in memory below a path.
-pub fn tree(rank: &Rank, args: &Args) -> Result<Value, Refusal> {
+pub fn tree(core: &Mds, args: &Args) -> Result<Value, Refusal> {
     let root = args.req("root");
     // A negative depth is none.
     let depth = args.int("depth").and_then(|depth| u32::try_from(depth).ok());
-    let found = rank
-        .look(|core| {
-            let top = core.in_memory(root.as_bytes())?;
-            Some(core.shown_below(top, depth, SHOWN_MAX))
-        })
-        .flatten();
-    match found {
-        None => Err(Refusal::new(Errno::ENOENT, format!("{root:?} is not in the cache"))),
-        Some(None) => Err(Refusal::new(
+    let Some(top) = core.in_memory(root.as_bytes()) else {
+        return Err(Refusal::new(Errno::ENOENT, format!("{root:?} is not in the cache")));
+    };
+    let found = core.shown_below(top, depth, SHOWN_MAX).ok_or_else(|| {
+        Refusal::new(
             Errno::E2BIG,
             format!("more than {SHOWN_MAX} inodes are in the cache below {root:?}: give a depth"),
-        )),
-        Some(Some(found)) => Ok(found.iter().map(|s| show(s, rank.owner)).collect()),
-    }
+        )
+    })?;
+    Ok(found.iter().map(|s| show(core, s)).collect())
 }
 
 /// Parts of the file system: the rank's own, and those of others that it names.
-pub fn subtrees(rank: &Rank) -> Value {
-    let shown = rank.look(mds::Mds::shown_parts).unwrap_or_default();
-    let own = rank.owner;
+pub fn subtrees(core: &Mds, rank_of: impl Fn(mds::Rank) -> Option<i32>) -> Value {
+    let shown = core.shown_parts();
     let each = shown.iter().map(|s| {
-        let auth = rank.rank_of(s.owner).unwrap_or(-1);
         json!({
-            "is_auth": s.owner == own,
-            "auth_first": auth,
+            "is_auth": core.is_own(s),
+            "auth_first": rank_of(s.owner).unwrap_or(-1),
             "auth_second": -2,
             "export_pin": s.inode.pinned(),
             "distributed_ephemeral_pin": s.inode.distributed,
@@ -64,7 +52,7 @@ pub fn subtrees(rank: &Rank) -> Value {
             "dir": {
                 "path": path(s),
                 "dirfrag": format!("{:#x}", s.inode.ino.0),
-                "is_auth": s.owner == own,
+                "is_auth": core.is_own(s),
                 "fragstat": dirstat(&s.inode.dirstat, s.inode.version),
                 "rstat": rstat(&s.inode.rstat, s.inode.version),
             },
@@ -73,24 +61,13 @@ pub fn subtrees(rank: &Rank) -> Value {
     each.collect()
 }
 
-/// Has clients give back what they can spare, brings all changes to rest, and empties the cache
-/// (16.2: `C_Drop_Cache`).
-pub async fn drop_cache(rank: &Rc<Rank>, args: &Args) -> Result<Value, Refusal> {
-    let began = Instant::now();
-    let gone = || Refusal::new(Errno::EAGAIN, "the rank is not loaded, or goes");
-    let before = rank.look(mds::Mds::memory).ok_or_else(gone)?;
-    if !rank.flush().await {
-        return Err(gone());
-    }
-    let seconds = args.int("timeout").and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
-    let within = seconds.map_or(USUAL_TIMEOUT, Duration::from_secs);
-    let emptied = rank.empty_cache(within).await;
-    let after = rank.look(mds::Mds::memory).ok_or_else(gone)?;
+/// What became of a cache that was to be emptied (16.2: `C_Drop_Cache`).
+pub fn dropped(before: &Memory, after: &Memory, emptied: bool, took: Duration) -> Value {
     let (code, message) = match emptied {
         true => (0, "(0) Success"),
         false => (-Errno::ETIMEDOUT.0, "(110) Connection timed out"),
     };
-    Ok(json!({
+    json!({
         "client_recall": {
             "return_code": code,
             "message": message,
@@ -99,8 +76,8 @@ pub async fn drop_cache(rank: &Rc<Rank>, args: &Args) -> Result<Value, Refusal> 
         "flush_journal": {"return_code": 0, "message": ""},
         "trim_cache": {"trimmed": before.entries.saturating_sub(after.entries)},
         "pool": {"items": after.items, "bytes": after.bytes},
-        "duration": began.elapsed().as_secs_f64(),
-    }))
+        "duration": took.as_secs_f64(),
+    })
 }
 
 fn path(s: &ShownInode) -> String {
@@ -134,7 +111,7 @@ fn rstat(s: &NestStat, version: u64) -> Value {
     })
 }
 
-fn show(s: &ShownInode, own: mds::Rank) -> Value {
+fn show(core: &Mds, s: &ShownInode) -> Value {
     let i = &s.inode;
     let layout = i.layout.as_ref().map(at_rest::layout_out).unwrap_or_default();
     let path = match path(s) {
@@ -205,7 +182,7 @@ fn show(s: &ShownInode, own: mds::Rank) -> Value {
         "backtrace_version": i.backtrace_version,
         "symlink": String::from_utf8_lossy(&i.symlink),
         "xattrs": xattrs.collect::<Value>(),
-        "is_auth": s.owner == own,
+        "is_auth": core.is_own(s),
         "client_caps": caps.collect::<Value>(),
         "dirfrags": dirs.collect::<Value>(),
     });

@@ -9,8 +9,8 @@
 //! * `store`: objects; `log`: those of the log; `follow`: a server that reads it ahead of a
 //!   takeover. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
 //! * `report`: what the manager is told; `rank::counted`: what clients count.
-//! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket; `dump`: what is
-//!   shown of the cache.
+//! * `rights`: what a client may do. [`commands`]: `ceph tell` and the admin socket; `dump`: the
+//!   cache as it is shown.
 //!
 //! `docs/decisions/0023-metadata-server-daemon.md` says why it is so, and what is not there.
 

@@ -9,6 +9,7 @@ mod load;
 mod onward;
 mod scrub;
 mod sessions;
+mod told;
 mod work;
 
 use crate::convert::Pools;

@@ -1,12 +1,10 @@
 //! What the manager is told: counters for `fs status`, and what clients count while it asks for
 //! that.
 
-use crate::commands;
-use crate::server::Inner;
 use bytes::{Bytes, BytesMut};
 use client::Reporter;
 use denc::{Encode, Features};
-use messages::{ClientQuery, MgrConfigure, MgrOpen, MgrReport, PerfCounterType};
+use messages::{ClientQuery, ClientReport, MgrConfigure, MgrOpen, MgrReport, PerfCounterType};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Weak;
@@ -17,16 +15,26 @@ const GROWS: u8 = 2 | 8;
 /// Priority of a counter that is useful (Ceph: `PRIO_USEFUL`).
 const USEFUL: u8 = 5;
 
+/// What a server knows of itself.
+pub trait Told {
+    /// What is in memory.
+    fn memory(&self) -> mds::Memory;
+    /// Clients that have a session, and requests that were answered.
+    fn clients(&self) -> (u64, u64);
+    /// What clients count; nothing while the server serves none.
+    fn counted(&self, queries: &BTreeSet<ClientQuery>) -> Option<ClientReport>;
+}
+
 /// Reports for a server.
 pub struct ToManager {
-    server: Weak<Inner>,
+    server: Weak<dyn Told>,
     name: String,
     /// What the manager asks about clients.
     queries: RefCell<BTreeSet<ClientQuery>>,
 }
 
 impl ToManager {
-    pub fn new(server: Weak<Inner>, name: &str) -> ToManager {
+    pub fn new(server: Weak<dyn Told>, name: &str) -> ToManager {
         ToManager { server, name: name.to_owned(), queries: RefCell::default() }
     }
 }
@@ -41,15 +49,14 @@ fn packed(counters: &[(&str, u8, u64)]) -> Bytes {
 }
 
 /// The counters, in the order of their paths.
-fn counters(server: &Inner) -> [(&'static str, u8, u64); 6] {
-    let (memory, rank) = (commands::memory(server), server.rank());
-    let sessions = rank.as_ref().map_or(0, |r| r.clients.borrow().len() as u64);
+fn counters(server: &dyn Told) -> [(&'static str, u8, u64); 6] {
+    let (memory, (sessions, answers)) = (server.memory(), server.clients());
     [
         ("mds_mem.cap", NUMBER, memory.caps),
         ("mds_mem.dir", NUMBER, memory.dirs),
         ("mds_mem.dn", NUMBER, memory.entries),
         ("mds_mem.ino", NUMBER, memory.inodes),
-        ("mds_server.handle_client_request", GROWS, rank.map_or(0, |r| r.answers.get())),
+        ("mds_server.handle_client_request", GROWS, answers),
         ("mds_sessions.session_count", NUMBER, sessions),
     ]
 }
@@ -66,7 +73,7 @@ impl Reporter for ToManager {
         let Some(server) = self.server.upgrade() else {
             return MgrReport { daemon_name, ..MgrReport::default() };
         };
-        let counters = counters(&server);
+        let counters = counters(&*server);
         let declare = |(path, kind, _): &(&str, u8, u64)| PerfCounterType {
             path: (*path).to_owned(),
             kind: *kind,
@@ -80,10 +87,7 @@ impl Reporter for ToManager {
             declare_types: counters.iter().map(declare).collect(),
             packed: packed(&counters),
             // A rank that is not active yet has no clients to tell of.
-            clients: (!queries.is_empty())
-                .then(|| server.rank().filter(|r| r.is_active()))
-                .flatten()
-                .map(|rank| rank.report_clients(&queries)),
+            clients: (!queries.is_empty()).then(|| server.counted(&queries)).flatten(),
             ..MgrReport::default()
         }
     }
@@ -101,7 +105,19 @@ mod tests {
 
     #[test]
     fn a_new_question_is_answered_at_once() {
-        let to = ToManager::new(Weak::new(), "a");
+        struct Gone;
+        impl Told for Gone {
+            fn memory(&self) -> mds::Memory {
+                mds::Memory::default()
+            }
+            fn clients(&self) -> (u64, u64) {
+                (0, 0)
+            }
+            fn counted(&self, _: &BTreeSet<ClientQuery>) -> Option<ClientReport> {
+                None
+            }
+        }
+        let to = ToManager::new(Weak::<Gone>::new(), "a");
         let wanted = |queries| MgrConfigure { client_queries: queries, ..MgrConfigure::default() };
         assert!(!to.configured(&wanted(None)));
         assert!(to.configured(&wanted(Some(ClientQuery::all()))));

@@ -5,7 +5,7 @@ use crate::commands;
 use crate::follow::Follower;
 use crate::peers::{self, Peers, Word};
 use crate::rank::Rank;
-use crate::report::ToManager;
+use crate::report::{ToManager, Told};
 use crate::state::{self, Progress};
 use client::{MonClient, MonConfig, MonEvents, Objecter, Rados};
 use daemon_frame::commands::{AnswerParts, parts};
@@ -13,11 +13,12 @@ use daemon_frame::threads::{self, Daemon, MakeOptions, Service};
 use daemon_frame::{Frame, Options, send, version_facts};
 use denc::{Decode, Encode, Features};
 use messages::{
-    Command, CommandReply, FsPeerMessage, MdsBeacon, MdsHealth, MdsMapMsg, Paxos, Payload,
+    ClientQuery, ClientReport, Command, CommandReply, FsPeerMessage, MdsBeacon, MdsHealth,
+    MdsMapMsg, Paxos, Payload,
 };
 use msgr::{Connection, Dispatcher, Limits, Message, Messenger, Policy, PolicySet, ReceiveGuard};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -199,7 +200,8 @@ impl Server {
         let server = Server { inner };
         mon.wait_ready(PATIENCE).await.map_err(daemon_frame::StartError::from)?;
         tokio::task::spawn_local(beacons(Rc::downgrade(&server.inner)));
-        let to_manager = ToManager::new(Rc::downgrade(&server.inner), &server.inner.frame.name);
+        let told: Rc<dyn Told> = server.inner.clone();
+        let to_manager = ToManager::new(Rc::downgrade(&told), &server.inner.frame.name);
         server.inner.rados.objecter().report_to_manager(Rc::new(to_manager));
         let weak = Rc::downgrade(&server.inner);
         let counters = move || {
@@ -282,6 +284,21 @@ async fn beacons(inner: Weak<Inner>) {
         let seconds = s.frame.conf.borrow().f64("mds_beacon_interval");
         let pause = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(4));
         let _ = tokio::time::timeout(pause, s.urgent.notified()).await;
+    }
+}
+
+impl Told for Inner {
+    fn memory(&self) -> mds::Memory {
+        commands::memory(self)
+    }
+
+    fn clients(&self) -> (u64, u64) {
+        self.rank().map_or((0, 0), |r| (r.clients.borrow().len() as u64, r.answers.get()))
+    }
+
+    fn counted(&self, queries: &BTreeSet<ClientQuery>) -> Option<ClientReport> {
+        // A rank that is not active yet has no clients to tell of.
+        self.rank().filter(|r| r.is_active()).map(|rank| rank.report_clients(queries))
     }
 }
 

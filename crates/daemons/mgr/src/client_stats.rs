@@ -4,12 +4,17 @@
 //! Servers are asked only while commands ask: each question goes out of date a minute after the
 //! last command. Everything is asked for, and filters choose from it.
 
-use command::Args;
+use command::{Args, Refusal, Reply};
 use messages::{ClientCounter, ClientQuery, ClientReport};
 use serde_json::{Map, Value, json};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use types::fsmap::{Filesystem, MdsState};
 use types::{FsMap, Utime};
 
@@ -320,6 +325,42 @@ impl Filter {
 fn ip_of(addr: &str) -> Option<IpAddr> {
     let bare = addr.strip_prefix("v1:").or_else(|| addr.strip_prefix("v2:")).unwrap_or(addr);
     bare.trim_matches(['[', ']']).parse().ok()
+}
+
+/// A metadata server's answer to a command, which takes time.
+pub type Later = Pin<Box<dyn Future<Output = Result<Reply, Refusal>>>>;
+
+/// Gives a metadata server a command, by its global id.
+pub type AskServer = Box<dyn Fn(u64, Value) -> Later>;
+
+/// What is known of clients, and what waits for more.
+#[derive(Default)]
+pub struct Kept {
+    /// What is known.
+    pub stats: RefCell<ClientStats>,
+    /// A command asks.
+    pub asked: Notify,
+    /// A server has told something.
+    pub told: Notify,
+}
+
+/// What a command about clients has.
+pub struct Clients {
+    /// Whether the module is enabled.
+    pub enabled: bool,
+    /// What is known.
+    pub kept: Rc<Kept>,
+    /// Metadata servers.
+    pub server: AskServer,
+}
+
+#[cfg(test)]
+impl Clients {
+    /// For commands that ask nothing about clients.
+    pub fn unused() -> Clients {
+        let server = |_, _| -> Later { panic!("no metadata server is asked") };
+        Clients { enabled: false, kept: Rc::default(), server: Box::new(server) }
+    }
 }
 
 #[cfg(test)]

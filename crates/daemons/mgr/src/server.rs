@@ -97,7 +97,7 @@ struct Inner {
     tenants: RefCell<Tenants>,
     resolver: RefCell<Option<Rc<Resolver>>>,
     /// What clients of file systems count.
-    clients: Rc<commands::perf_stats::Kept>,
+    clients: Rc<crate::client_stats::Kept>,
     /// Modules that are enabled.
     modules: RefCell<BTreeSet<String>>,
     /// What classes and tenants got.

@@ -135,7 +135,7 @@ impl Objecter {
             options,
             mgr: RefCell::default(),
             service: RefCell::default(),
-            report_every: Cell::new(service::REPORTS_EVERY),
+            report_every: Cell::new(registration::REPORTS_EVERY),
             left: Cell::new(false),
             fs: RefCell::default(),
             ops: RefCell::default(),

@@ -3,6 +3,10 @@
 use messages::{MgrConfigure, MgrOpen, MgrReport};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
+
+/// How often the manager hears of a daemon until it says how often it wants to.
+pub(super) const REPORTS_EVERY: Duration = Duration::from_secs(5);
 
 /// A daemon that reports to the manager.
 pub trait Reporter {

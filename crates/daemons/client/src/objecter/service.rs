@@ -9,8 +9,6 @@ use msgr::Connection;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// How often the manager hears of a daemon until it says how often it wants to.
-pub(super) const REPORTS_EVERY: Duration = Duration::from_secs(5);
 /// How long a daemon waits for the answer to its leave.
 const LEAVE: Duration = Duration::from_secs(1);
 

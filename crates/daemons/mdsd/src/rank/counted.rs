@@ -1,14 +1,13 @@
 //! What clients count, and what the manager is told of it (16.2: `MetricsHandler`,
 //! `MetricAggregator`). Each rank tells the manager of its own clients; none collects for others.
 
-use super::{Client, Rank};
 use cephfs::MetricSpec;
 use messages::{
     ClientCounter, ClientKey, ClientMetric, ClientQuery, ClientReport, ClientRows, MetricValue,
 };
 use std::collections::BTreeSet;
-use types::Utime;
 use types::fsmap::ClientFeatures;
+use types::{EntityAddr, Utime};
 
 /// What a client said last, by the numbers of counters: it takes the same room however much a
 /// client says.
@@ -58,19 +57,16 @@ impl Counted {
 }
 
 /// A client as keys name it: with its address, up to the port.
-fn name_of(id: u64, client: &Client) -> String {
-    let all = format!(
-        "client.{id} {}",
-        types::EntityAddr { kind: types::AddrType::ANY, ..client.info.addr }
-    );
+fn name_of(id: u64, addr: EntityAddr) -> String {
+    let all = format!("client.{id} {}", EntityAddr { kind: types::AddrType::ANY, ..addr });
     all.rsplit_once(':').map_or(all.clone(), |(name, _)| name.to_owned())
 }
 
 /// The answers of a rank to what it is asked about these clients.
-fn answer<'a>(
+pub(super) fn answer(
     queries: &BTreeSet<ClientQuery>,
     rank: u32,
-    clients: impl Iterator<Item = (&'a u64, &'a Client)> + Clone,
+    clients: impl Iterator<Item = (u64, EntityAddr, Counted)> + Clone,
 ) -> ClientReport {
     let mut report = ClientReport::default();
     for query in queries {
@@ -79,12 +75,12 @@ fn answer<'a>(
         if !by_rank && query.keys != ClientQuery::clients().keys {
             continue;
         }
-        let row = |(id, client): (&u64, &Client)| {
-            let mut key: ClientKey = vec![vec![name_of(*id, client)]];
+        let row = |(id, addr, counted): (u64, EntityAddr, Counted)| {
+            let mut key: ClientKey = vec![vec![name_of(id, addr)]];
             if by_rank {
                 key.insert(0, vec![rank.to_string()]);
             }
-            (key, ClientRows::row(&client.counted.of(&query.counters)))
+            (key, ClientRows::row(&counted.of(&query.counters)))
         };
         let rows = clients.clone().map(row).collect();
         report.answers.insert(query.clone(), ClientRows { counters: query.counters.clone(), rows });
@@ -92,52 +88,15 @@ fn answer<'a>(
     report
 }
 
-impl Rank {
-    /// What the manager is told of the rank's clients.
-    pub fn report_clients(&self, queries: &BTreeSet<ClientQuery>) -> ClientReport {
-        let clients = self.clients.borrow();
-        answer(queries, self.store.rank, clients.iter().filter(|(_, c)| c.open))
-    }
-
-    /// A client says what it counted. False if that cannot be read.
-    pub(super) fn counted(&self, id: u64, metrics: &[ClientMetric]) -> bool {
-        let mut clients = self.clients.borrow_mut();
-        let Some(client) = clients.get_mut(&id) else { return true };
-        metrics.iter().all(|m| match client.counted.take(m) {
-            Ok(()) => true,
-            Err(e) => {
-                tracing::warn!("a statistic of kind {} of client.{id}: {e}", m.kind);
-                false
-            }
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cephfs::SessionInfo;
     use denc::{Bytes, BytesMut, Encode, Features};
-    use std::collections::BTreeMap;
 
     fn metric(kind: u32, struct_v: u8, numbers: &[u64]) -> ClientMetric {
         let mut fields = BytesMut::new();
         numbers.iter().for_each(|n| n.encode(&mut fields, Features::ALL));
         ClientMetric { kind, struct_v, fields: fields.freeze() }
-    }
-
-    fn client(addr: &str, counted: Counted) -> Client {
-        let addr = addr.parse().unwrap();
-        Client {
-            conn: None,
-            info: SessionInfo { addr, ..SessionInfo::default() },
-            at_rest: true,
-            rights: Default::default(),
-            open: true,
-            since: tokio::time::Instant::now(),
-            reclaimed_by: None,
-            counted,
-        }
     }
 
     /// Seconds and nanoseconds as bytes have them.
@@ -174,7 +133,7 @@ mod tests {
 
     #[test]
     fn clients_are_named_with_their_address_and_no_port() {
-        let name = |addr: &str| name_of(4305, &client(addr, Counted::default()));
+        let name = |addr: &str| name_of(4305, addr.parse().unwrap());
         assert_eq!(name("v1:10.0.0.1:0/7"), "client.4305 10.0.0.1");
         assert_eq!(name("v2:[fe80::1]:0/7"), "client.4305 [fe80::1]");
     }
@@ -183,15 +142,14 @@ mod tests {
     fn a_rank_answers_the_questions_that_it_knows() {
         let mut counted = Counted::default();
         counted.take(&metric(ClientMetric::CAP_INFO, 1, &[7, 2, 0])).unwrap();
-        let clients: BTreeMap<u64, Client> = [
-            (5, client("v1:10.0.0.1:0/7", counted)),
-            (6, client("v1:10.0.0.2:0/8", Counted::default())),
-        ]
-        .into();
+        let clients = [
+            (5, "v1:10.0.0.1:0/7".parse().unwrap(), counted),
+            (6, "v1:10.0.0.2:0/8".parse().unwrap(), Counted::default()),
+        ];
         let other = ClientQuery { keys: Vec::new(), ..ClientQuery::clients() };
         let mut queries = ClientQuery::all();
         queries.insert(other);
-        let report = answer(&queries, 3, clients.iter());
+        let report = answer(&queries, 3, clients.into_iter());
         assert_eq!(report.answers.len(), 2);
         let ranks = &report.answers[&ClientQuery::ranks()];
         let key = |c: &str| vec![vec!["3".to_owned()], vec![c.to_owned()]];

@@ -228,7 +228,7 @@ mod tests {
             pools: Default::default(),
             counters: Default::default(),
             volumes: None,
-            clients: crate::commands::perf_stats::Clients::unused(),
+            clients: crate::client_stats::Clients::unused(),
             crashes: Default::default(),
             telemetry: Default::default(),
             now: Default::default(),

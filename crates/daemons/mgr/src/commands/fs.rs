@@ -1,8 +1,8 @@
 //! Commands about file systems (Ceph: modules `status` and `volumes`, 16.2). What needs the
 //! monitors asks them one command after the other.
 
-use super::perf_stats::Clients;
 use super::{Answer, Entry, Run};
+use crate::client_stats::Clients;
 use crate::counters::Counters;
 use crate::state::PoolLine;
 use crate::volumes::Volumes;

@@ -1,51 +1,15 @@
 //! `fs perf stats` (Ceph: module `stats`, 16.2).
 
-use super::fs::{Ask, Later};
+use super::fs::Ask;
 use super::{Answer, Entry, Run};
-use crate::client_stats::{ClientStats, Filter, MODULE};
+use crate::client_stats::{Filter, MODULE};
 use command::{Command, Format, Refusal, Reply, flags};
-use serde_json::{Value, json};
-use std::cell::RefCell;
-use std::rc::Rc;
+use serde_json::json;
 use std::time::Duration;
-use tokio::sync::Notify;
 use types::errno::Errno;
 
 /// How long servers may take for their first answer: stock ones report every `mgr_stats_period`.
 const FIRST_ANSWER: Duration = Duration::from_secs(6);
-
-/// Gives a metadata server a command, by its global id, and has its answer later.
-pub type AskServer = Box<dyn Fn(u64, Value) -> Later>;
-
-/// What is known of clients, and what waits for more.
-#[derive(Default)]
-pub struct Kept {
-    /// What is known.
-    pub stats: RefCell<ClientStats>,
-    /// A command asks.
-    pub asked: Notify,
-    /// A server has told something.
-    pub told: Notify,
-}
-
-/// What a command about clients has.
-pub struct Clients {
-    /// Whether the module is enabled.
-    pub enabled: bool,
-    /// What is known.
-    pub kept: Rc<Kept>,
-    /// Metadata servers.
-    pub server: AskServer,
-}
-
-#[cfg(test)]
-impl Clients {
-    /// For commands that ask nothing about clients.
-    pub(super) fn unused() -> Clients {
-        let server = |_, _| -> Later { panic!("no metadata server is asked") };
-        Clients { enabled: false, kept: Rc::default(), server: Box::new(server) }
-    }
-}
 
 pub(super) const COMMANDS: &[Entry] = &[Command {
     signature: "fs perf stats name=mds_rank,type=CephString,req=false name=client_id,type=CephString,req=false name=client_ip,type=CephString,req=false",

@@ -1,10 +1,9 @@
 //! Asks metadata servers what their clients count, while commands ask for it.
 
 use super::Inner;
-use crate::client_stats::{ASKED_FOR, MODULE};
+use crate::client_stats::{ASKED_FOR, Clients, MODULE};
 use crate::commands::Answer;
 use crate::commands::fs::Later;
-use crate::commands::perf_stats::Clients;
 use bytes::Bytes;
 use client::wall_clock;
 use command::{Refusal, Reply};

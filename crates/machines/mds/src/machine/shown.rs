@@ -88,6 +88,11 @@ impl Mds {
         })
     }
 
+    /// Whether this owner serves what is shown.
+    pub fn is_own(&self, shown: &ShownInode) -> bool {
+        shown.owner == self.conf.rank
+    }
+
     /// An inode, with what is in memory below it, so many directories deep; what is below comes
     /// before what is above. Nothing if these are more than `max`.
     pub fn shown_below(&self, top: Ino, depth: Option<u32>, max: usize) -> Option<Vec<ShownInode>> {
