@@ -3,6 +3,7 @@
 mod clients;
 mod counted;
 mod damage;
+mod exports;
 mod forward;
 mod health;
 mod load;

@@ -35,7 +35,7 @@ const QUOTA_PAUSES: u32 = 20;
 /// What failed is tried again after this pause.
 const RETRY: Duration = Duration::from_secs(1);
 
-fn tell(conn: &Rc<Connection>, payload: &impl Payload, tid: u64) {
+pub(super) fn tell(conn: &Connection, payload: &impl Payload, tid: u64) {
     let mut message = payload.encode(conn.features());
     message.tid = tid;
     conn.send(message);
@@ -438,9 +438,10 @@ impl Rank {
 
     pub(super) fn caps(&self, client: ClientId, message: &mds::CapsMessage) {
         let Some(conn) = self.conn(client) else { return };
-        let realm = self.look(|core| core.realms(message.inode.ino)[0]).unwrap_or(mds::Ino::ROOT);
-        let (caps, tid) = convert::caps_out(message, realm, self.barrier.get());
-        tell(&conn, &caps, tid);
+        match message.op {
+            mds::CapsOp::Export => self.export(client, &conn, message),
+            _ => self.say_caps(&conn, message),
+        }
     }
 
     pub(super) fn session_message(&self, client: ClientId, message: SessionMessage) {

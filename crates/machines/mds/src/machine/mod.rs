@@ -349,6 +349,11 @@ impl Mds {
         self.peers.choose_all = true;
     }
 
+    /// Whether a client has something of an inode.
+    pub fn has_caps(&self, client: ClientId, ino: Ino) -> bool {
+        self.nodes.get(&ino).is_some_and(|n| n.caps.contains_key(&client))
+    }
+
     /// Inodes in memory.
     pub fn cached_inodes(&self) -> usize {
         self.nodes.len()
