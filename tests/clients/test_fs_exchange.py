@@ -18,6 +18,7 @@ from conftest import CHROOT, eventually
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
 from file_systems import Servers, needs_server, read, write
+from test_fs_ranks import held_by, made_by
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
 STEPS = 3_000 if LONG else 60
@@ -311,9 +312,11 @@ def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
         at = ""
         # Each directory is of the other rank than the one above.
         for depth in range(6):
-            at += f"/d{depth}"
-            fs.mkdir(at, 0o755)
-            fs.setxattr(at, "ceph.dir.pin", b"01"[depth % 2 ^ 1:][:1], 0)
+            if at:
+                at = made_by(fs, at, f"d{depth}", depth % 2)
+            else:
+                at = f"/d{depth}"
+                fs.mkdir(at, 0o755)
             assert (fs.stat(at).st_ino >> 40 == 0x81) == (depth % 2 == 1), at
             change(fs, f"{at}/work", depth, STEPS // 4)
         write(fs, f"{at}/last", b"said last")
@@ -355,6 +358,15 @@ def test_subvolumes_that_moved_go_to_stock(cl, tmp_path):
 
         for n, (top, rank) in enumerate([(tops[0], 0), (tops[1], 1), (tops[0], 1), (tops[1], 0), (tops[1], 1), (tops[1], 0)]):
             goes_to(top, rank, n)
+        # So is what they changed of other directories.
+        fs.mkdir("/plain", 0o755)
+        fs.mkdir("/aside", 0o755)
+        for n, rank in enumerate((0, 1, 0, 1)):
+            fs.setxattr("/plain", "ceph.dir.pin", b"%d" % rank, 0)
+            eventually(lambda: held_by(fs, "/plain") == rank, what=f"/plain with rank {rank}")
+            change(fs, f"/plain/work{n}", n, STEPS // 4)
+            write(fs, f"/plain/two{n}", b"two names")
+            fs.link(f"/plain/two{n}", f"/aside/two{n}")
         goes_to_stock(e, fs)
     finally:
         e.stop()

@@ -11,7 +11,7 @@ from test_thrash import CLIENT, SETTINGS, Admin
 
 cephfs = pytest.importorskip("cephfs")
 from file_systems import is_stock, mounted, read
-from test_fs_ranks import Load, assert_all_is_there, rank_of
+from test_fs_ranks import Load, assert_all_is_there, made_by, rank_of
 
 PATIENCE = 120
 NAMES = {"h0": "a", "h1": "b", "h2": "c"}
@@ -84,8 +84,7 @@ def test_a_rank_loses_its_server_or_its_host(three, lose, rank):
     top = f"/{lose.__name__}.{rank}"
     one = top + "/one"
     fs.mkdir(top, 0o755)
-    fs.setxattr(top, "ceph.dir.pin", b"1", 0)
-    fs.mkdir(one, 0o755)
+    made_by(fs, top, "one", 1)
     assert (rank_of(fs, top), rank_of(fs, one)) == (0, 1)
     # What a client keeps open over the loss.
     fds = {at: fs.open(f"{at}/open", os.O_RDWR | os.O_CREAT, 0o644) for at in (top, one)}

@@ -1,6 +1,7 @@
-"""Subvolumes that move between two ranks of `siphon mds`, as stock clients see it: under load, and with the end of either
-server."""
+"""Subvolumes and other directories that move between two ranks of `siphon mds`, as stock clients see it: under load, and
+with the end of either server."""
 import json
+import os
 import threading
 
 import pytest
@@ -10,7 +11,7 @@ from conftest import CHROOT, eventually
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
 from file_systems import PATIENCE, mounted, read, write
-from test_fs_ranks import cl, holder, listing, servers  # noqa: F401
+from test_fs_ranks import cl, held_by, holder, listing, rank_of, servers  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,16 @@ def goes_to(cl, servers, load, name, rank):
     eventually(moved, timeout=PATIENCE, what=lambda: f"{name} with rank {rank}: {load.error}")
 
 
+def lose(servers, rank):
+    """A rank loses its server, and gets another one."""
+    if rank is None:
+        return
+    ends = holder(servers, rank)
+    servers.kill(ends)
+    eventually(lambda: holder(servers, rank) not in (None, ends), timeout=PATIENCE, what="the rank taken over")
+    servers.start(ends)
+
+
 @pytest.mark.parametrize("victim", [None, 0, 1])
 def test_a_subvolume_moves_there_and_back(cl, servers, run, victim):
     name = f"v{victim}"
@@ -89,11 +100,7 @@ def test_a_subvolume_moves_there_and_back(cl, servers, run, victim):
         eventually(lambda: load.error or load.made > 10, timeout=PATIENCE, what="some files")
         for rank in (1, 0):
             run("fs subvolume pin", sub_name=name, pin_type="export", pin_setting=str(rank))
-            if victim is not None:
-                ends = holder(servers, victim)
-                servers.kill(ends)
-                eventually(lambda: holder(servers, victim) not in (None, ends), timeout=PATIENCE, what="the rank taken over")
-                servers.start(ends)
+            lose(servers, victim)
             goes_to(cl, servers, load, name, rank)
             # What another client has not seen before.
             fs.stat(f"{top}/d")
@@ -104,3 +111,70 @@ def test_a_subvolume_moves_there_and_back(cl, servers, run, victim):
     check(fs, load)
     fs.unmount()
     fs.shutdown()
+
+
+@pytest.mark.parametrize("victim", [None, 0, 1])
+def test_a_directory_moves_there_and_back(cl, servers, victim):
+    fs = mounted(cl)
+    top, aside = f"/tree{victim}", f"/aside{victim}"
+    fs.mkdir(top, 0o755)
+    fs.mkdir(aside, 0o755)
+    content = {}
+    for d in range(10):
+        fs.mkdir(f"{top}/d{d}", 0o750)
+        for i in range(55):
+            at = f"{top}/d{d}/f{i}"
+            content[at] = f"{d}.{i}".encode()
+            write(fs, at, content[at])
+        # Numbers that stay are between those that go.
+        write(fs, f"{aside}/f{d}", b"aside")
+    fs.mkdirs(f"{top}/deep/er/and", 0o755)
+    fs.link(f"{top}/d0/f0", f"{aside}/of the tree")
+    fs.link(f"{aside}/f0", f"{top}/of another")
+    fs.symlink("d0/f1", f"{top}/symbolic")
+    # What a client has open, and changes meanwhile.
+    fd = fs.open(f"{top}/deep/er/open", os.O_RDWR | os.O_CREAT, 0o644)
+    load = Load(cl, f"{top}/deep/er/and")
+    load.start()
+    assert (rank_of(fs, top), held_by(fs, top)) == (0, 0)
+    try:
+        for n, (pin, rank) in enumerate([(b"1", 1), (b"0", 0), (b"1", 1), (b"-1", 0)]):
+            eventually(lambda: load.error or load.made > 10 * n, timeout=PATIENCE, what="some files")
+            fs.setxattr(top, "ceph.dir.pin", pin, 0)
+            lose(servers, victim)
+            eventually(lambda: held_by(fs, top) == rank, timeout=PATIENCE, what=lambda: f"{top} with rank {rank}: {load.error}")
+            made = load.made
+            eventually(lambda: load.error or load.made > made + 5, timeout=PATIENCE, what="more files")
+            assert load.error is None, load.error
+            assert held_by(fs, f"{top}/deep/er") == rank and held_by(fs, aside) == 0
+            assert fs.write(fd, b"%d, " % n, 3 * n) == 3
+            write(fs, f"{aside}/of the tree", f"0.0 {n}".encode(), flags=os.O_WRONLY | os.O_TRUNC)
+            content[f"{top}/d0/f0"] = f"0.0 {n}".encode()
+            at = f"{top}/d1/new{n}"
+            content[at] = b"new"
+            write(fs, at, b"new")
+            # A name goes to the other rank, and one comes from it.
+            fs.rename(f"{top}/d2/f{n}", f"{aside}/moved{n}")
+            content[f"{aside}/moved{n}"] = content.pop(f"{top}/d2/f{n}")
+            fs.rename(f"{aside}/f{n + 1}", f"{top}/d2/came{n}")
+            content[f"{top}/d2/came{n}"] = b"aside"
+    finally:
+        load.done.set()
+        load.join(PATIENCE)
+    assert load.error is None and not load.is_alive(), load.error
+    fs.fsync(fd, False)
+    fs.close(fd)
+    other = mounted(cl)
+    for client in (other, fs):
+        check(client, load)
+        for at, expected in content.items():
+            assert read(client, at) == expected, at
+        assert read(client, f"{top}/deep/er/open") == b"0, 1, 2, 3, "
+        assert read(client, f"{top}/of another") == read(client, f"{aside}/f0") == b"aside"
+        assert client.stat(f"{aside}/of the tree").st_ino == client.stat(f"{top}/d0/f0").st_ino
+        assert [client.stat(f"{d}").st_nlink for d in (f"{top}/d0/f0", f"{aside}/f0")] == [2, 2]
+        assert client.readlink(f"{top}/symbolic", 100) == b"d0/f1"
+        assert set(listing(client, top)) == {f"d{d}" for d in range(10)} | {"deep", "of another", "symbolic"}
+        assert len(listing(client, f"{top}/d2")) == 55
+        client.unmount()
+        client.shutdown()

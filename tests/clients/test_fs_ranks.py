@@ -69,9 +69,33 @@ def holder(servers, rank):
 
 
 def rank_of(fs, path):
-    """The owner that a directory's inode number says: the rank, where no rank was given up."""
+    """The owner that an inode number says: the rank that made it, where no rank was given up."""
     space = fs.stat(path).st_ino >> 40
     return space - 0x80 if 0x81 <= space < 0xc0 else 0
+
+
+def held_by(fs, path):
+    """The owner that has a directory: it gives new files their numbers."""
+    probe = f"{path}/.probe"
+    write(fs, probe, b"")
+    owner = rank_of(fs, probe)
+    fs.unlink(probe)
+    return owner
+
+
+def made_by(fs, top, name, rank):
+    """A directory that another rank makes. It has no pin, and stays there."""
+    fs.setxattr(top, "ceph.dir.pin.distributed", b"1", 0)
+    for i in range(200):
+        fs.mkdir(f"{top}/try{i}", 0o755)
+        if rank_of(fs, f"{top}/try{i}") == rank:
+            break
+        fs.rmdir(f"{top}/try{i}")
+    else:
+        pytest.fail(f"no directory of 200 is of rank {rank}")
+    fs.setxattr(top, "ceph.dir.pin.distributed", b"0", 0)
+    fs.rename(f"{top}/try{i}", f"{top}/{name}")
+    return f"{top}/{name}"
 
 
 def listing(fs, path):
@@ -89,9 +113,7 @@ def pinned(request, clients):
     fs = clients[0]
     top = "/" + request.node.name
     fs.mkdir(top, 0o755)
-    fs.setxattr(top, "ceph.dir.pin", b"1", 0)
-    fs.mkdir(top + "/one", 0o755)
-    return top, top + "/one"
+    return top, made_by(fs, top, "one", 1)
 
 
 def test_both_ranks_are_shown(cl, servers, clients):
@@ -103,23 +125,28 @@ def test_both_ranks_are_shown(cl, servers, clients):
     assert cl.ceph_json("tell", "mds.b", "status")["whoami"] == 1
 
 
-def test_pins_say_where_directories_are_made(clients, pinned):
+def test_pins_say_where_directories_go(clients, pinned):
     top, one = pinned
-    for fs in clients:
-        assert (rank_of(fs, top), rank_of(fs, one)) == (0, 1)
     fs, other = clients
+    for client in clients:
+        assert (rank_of(client, top), rank_of(client, one)) == (0, 1)
+        assert (held_by(client, top), held_by(client, one)) == (0, 1)
     fs.mkdir(one + "/below", 0o750)
     assert rank_of(other, one + "/below") == 1, "what is below stays with its rank"
     assert other.stat(one + "/below").st_mode & 0o777 == 0o750
-    fs.setxattr(one, "ceph.dir.pin", b"0", 0)
-    fs.mkdir(one + "/back", 0o755)
-    assert rank_of(other, one + "/back") == 0
-    write(fs, one + "/back/file", b"to and fro")
-    assert read(other, one + "/back/file") == b"to and fro"
-    # A rank that is not there makes none.
+    write(fs, one + "/below/file", b"to and fro")
+    for rank in (0, 1, 0):
+        fs.setxattr(one, "ceph.dir.pin", b"%d" % rank, 0)
+        eventually(lambda: held_by(other, one + "/below") == rank, what=f"{one} with rank {rank}")
+        assert rank_of(other, one) == rank_of(other, one + "/below") == 1, "numbers stay"
+        assert read(other, one + "/below/file") == b"to and fro"
+        fs.mkdir(f"{one}/new{rank}", 0o755)
+        assert rank_of(other, f"{one}/new{rank}") == rank
+        fs.rmdir(f"{one}/new{rank}")
+    # A rank that is not there makes none, and gets none.
     fs.setxattr(top, "ceph.dir.pin", b"7", 0)
     fs.mkdir(top + "/zero", 0o755)
-    assert rank_of(other, top + "/zero") == 0
+    assert (rank_of(other, top + "/zero"), held_by(other, top)) == (0, 0)
 
 
 def test_directories_are_spread(cl, servers, clients, pinned):
@@ -324,6 +351,7 @@ def assert_all_is_there(fs, load):
 @pytest.mark.parametrize("rank", [1, 0])
 def test_the_end_of_either_server(cl, servers, clients, pinned, rank):
     top, one = pinned
+    clients[0].setxattr(top, "ceph.dir.pin.distributed", b"1", 0)
     load = Load(cl, top, one)
     load.start()
     try:
@@ -338,8 +366,7 @@ def test_the_end_of_either_server(cl, servers, clients, pinned, rank):
         load.join(PATIENCE)
     assert load.error is None and not load.is_alive()
     fs = clients[1]
-    for i in load.made[::5]:
-        assert rank_of(fs, f"{top}/d{i}") == 1
+    assert {rank_of(fs, f"{top}/d{i}") for i in load.made[::5]} == {0, 1}
     assert_all_is_there(fs, load)
     servers.start(victim)
     eventually(lambda: servers.states().get(victim) == (None, "up:standby"), what="a server that waits again")
@@ -379,8 +406,8 @@ def test_ranks_stop_and_come_back(cl, servers, clients, pinned):
     eventually(lambda: holder(servers, 0) and holder(servers, 1), timeout=PATIENCE, what="both ranks again")
     assert read(clients[1], one + "/file") == b"kept"
     assert read(clients[1], top + "/file") == b"kept as well"
-    fs.mkdir(top + "/two", 0o755)
-    assert rank_of(fs, top + "/two") == 1
+    assert [held_by(fs, d) for d in (top, one)] == [0, 1]
+    made_by(fs, top, "two", 1)
     assert read(fs, "/old/file") == b"old"
 
 
@@ -405,12 +432,9 @@ def test_all_ranks_stop_together_and_come_back(cl, servers, clients, pinned):
     fs, other = clients
     # A part of each rank in one of the other.
     zero, deep = one + "/zero", one + "/zero/deep"
-    fs.setxattr(one, "ceph.dir.pin", b"0", 0)
-    fs.mkdir(zero, 0o755)
-    fs.setxattr(zero, "ceph.dir.pin", b"1", 0)
-    fs.mkdir(deep, 0o755)
+    made_by(fs, one, "zero", 0)
+    made_by(fs, zero, "deep", 1)
     assert [rank_of(fs, d) for d in (top, one, zero, deep)] == [0, 1, 0, 1]
-    fs.setxattr(one, "ceph.dir.pin", b"1", 0)
     loads = [Load(cl, top, one), Load(cl, zero, deep)]
     fds = {d: other.open(d + "/open", os.O_RDWR | os.O_CREAT, 0o644) for d in (top, one, zero, deep)}
     for night in ("down, and up", "down, failed, and up"):
@@ -482,11 +506,8 @@ def test_fewer_ranks_under_load(cl, servers, clients, pinned):
     fs, other = clients
     # A part of rank 0 in one of rank 1.
     fs.mkdir("/held", 0o755)
-    fs.setxattr("/held", "ceph.dir.pin", b"1", 0)
-    held = "/held/one"
-    fs.mkdir(held, 0o755)
-    fs.setxattr(held, "ceph.dir.pin", b"0", 0)
-    fs.mkdir(held + "/zero", 0o755)
+    held = made_by(fs, "/held", "one", 1)
+    made_by(fs, held, "zero", 0)
     assert (rank_of(fs, held), rank_of(fs, held + "/zero")) == (1, 0)
     write(fs, held + "/zero/file", b"zero")
     fd = fs.open(held + "/open", os.O_RDWR | os.O_CREAT, 0o644)
@@ -617,13 +638,10 @@ def test_ranks_come_and_go_under_load(cl, servers, clients):
             waits(ranks)
             load.goes_on()
             for r in range(1, ranks):
-                # A directory that is pinned to the rank, of numbers that no rank had that was given up.
-                at = f"{top}/p{r}/new{n}"
-                fs.mkdir(at, 0o755)
-                owner = rank_of(fs, at)
-                assert owner != 0
-                owners.add((n, r, owner))
-                fs.rmdir(at)
+                # A directory that is pinned to the rank goes there, and gets numbers that no rank had that was given up.
+                at = f"{top}/p{r}"
+                eventually(lambda: held_by(fs, at) != 0, timeout=PATIENCE, what=f"{at} with rank {r}")
+                owners.add((n, r, held_by(fs, at)))
         load.goes_on(20)
     finally:
         load.done.set()

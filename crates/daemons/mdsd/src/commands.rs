@@ -91,7 +91,7 @@ pub static COMMANDS: &[Command<Why>] = &[
     ),
     no(
         "export dir name=path,type=CephString name=rank,type=CephInt",
-        "Subvolumes go where pins say; other directories stay with the rank that made them.",
+        "Directories and subvolumes go where pins say.",
     ),
     no("force_readonly", "The server cannot be made read-only."),
 ];
@@ -146,8 +146,8 @@ pub static PARTS: &[(&str, bool, &str)] = &[
     ),
     (
         "moving directories between ranks",
-        false,
-        "A pin says where new directories are made. Directories and symbolic links are not renamed \
+        true,
+        "A pin moves a directory with all below it. Directories and symbolic links are not renamed \
          to another rank (`EXDEV`).",
     ),
     ("snapshots", false, "Making one is refused; lists of snapshots are empty."),

@@ -186,6 +186,7 @@ impl Rank {
             asleep,
             map: number,
             moves: true,
+            trees: true,
             distributed: conf.bool("mds_export_ephemeral_distributed"),
             random: conf.bool("mds_export_ephemeral_random"),
             random_max: conf.f64("mds_export_ephemeral_random_max"),
