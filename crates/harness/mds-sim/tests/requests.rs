@@ -77,6 +77,20 @@ fn locks_of_a_client_go_with_its_session() {
 }
 
 #[test]
+fn what_an_evicted_client_wrote_is_found() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let wanted = caps::for_mode(true, true, false);
+    let layout = LayoutHints::default();
+    let op = Op::Create { mode: 0o644, wanted, exclusive: true, truncate: false, layout };
+    let ino = b.ask(Ino::ROOT, "f", op).target.unwrap().inode.ino;
+    b.disk.data.insert(ino, 60_000);
+    b.event(Event::Session(ClientId(1), SessionEvent::Evict));
+    let found = b.send(2, Ino::ROOT, "f", NONE, Op::Lookup { mask: caps::FILE_SHARED });
+    assert_eq!(b.answer(found).unwrap().target.as_ref().unwrap().inode.size, 60_000);
+}
+
+#[test]
 fn a_quota_of_files_counts_what_is_below() {
     let mut b = Bench::new(Bench::conf());
     let dir = b.mkdir(Ino::ROOT, "q");

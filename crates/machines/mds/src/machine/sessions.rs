@@ -142,16 +142,19 @@ impl Mds {
             .filter(|id| self.ops.get(id).is_some_and(|s| matches!(s.kind, Kind::Request(_))))
             .collect();
         self.abandon(&gone);
-        for ino in inodes {
-            self.drop_cap(client, ino);
-            if self.nodes.get(&ino).is_some_and(|n| n.inode.ranges.contains_key(&client)) {
-                self.recover_size(ino);
-            }
+        for ino in &inodes {
+            self.drop_cap(client, *ino);
         }
         self.drop_claims(client);
         self.drop_locks(client);
         let output = self.sessions.remove(&client).map(|s| s.output).unwrap_or_default();
         self.log_session(client);
+        // A client without a session may have written what the server does not know.
+        for ino in inodes {
+            if self.nodes.get(&ino).is_some_and(|n| n.inode.ranges.contains_key(&client)) {
+                self.recover_size(ino);
+            }
+        }
         for (batch, action) in output.into_all() {
             self.hold(batch, action);
         }
