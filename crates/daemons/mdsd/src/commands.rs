@@ -121,6 +121,11 @@ pub static PARTS: &[(&str, bool, &str)] = &[
         true,
         "A server that waits takes the rank over; clients keep their sessions, open files and locks.",
     ),
+    (
+        "early replies",
+        true,
+        "`mds_early_reply`: a client hears of its own change before it is durable, others when it is.",
+    ),
     ("takeover by `ceph-mds`", true, "After a flush; see docs/file-systems.md."),
     (
         "client statistics",

@@ -274,6 +274,7 @@ pub fn request_in(tid: u64, m: &ClientRequest, pools: &Pools) -> Result<(Request
         path,
         path2,
         releases,
+        replay: (m.flags & ClientRequest::REPLAY != 0).then_some(mds::Ino(m.ino.0)),
         op,
     };
     Ok((request, shape))
@@ -373,6 +374,12 @@ pub fn refusal(op: FsOp, errno: Errno, epoch: Epoch) -> ClientReply {
     ClientReply { op, result: -errno.0, mdsmap_epoch: epoch, safe: true, ..ClientReply::default() }
 }
 
+/// The answer that follows an early one: it says that the change is durable, and nothing else.
+/// Clients abort when there is more in it.
+pub fn safe(op: FsOp, result: i32, epoch: Epoch) -> ClientReply {
+    ClientReply { op, result, mdsmap_epoch: epoch, safe: true, ..ClientReply::default() }
+}
+
 /// An answer of the core in Ceph's form. The value of a virtual attribute stands in an envelope of
 /// version 1 (16.2.15: `Server::handle_client_getvxattr`).
 pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
@@ -380,7 +387,7 @@ pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
         op: around.op,
         result: reply.result,
         mdsmap_epoch: around.epoch,
-        safe: true,
+        safe: reply.safe,
         ..ClientReply::default()
     };
     if reply.result < 0 {
@@ -737,8 +744,8 @@ mod tests {
         let cap = mds::CapGrant::default();
         let stat =
             mds::InodeStat { inode: Box::new(inode), layout: None, max_size: 0, cap, quota: None };
-        let reply =
-            Reply { tid: 1, result: 0, dentry: None, target: Some(stat), extra: Extra::None };
+        let (dentry, extra) = (None, Extra::None);
+        let reply = Reply { tid: 1, result: 0, safe: true, dentry, target: Some(stat), extra };
         let answer = |name: &'static str| {
             let around = Around {
                 op: FsOp::GETVXATTR,

@@ -23,7 +23,7 @@ use clients::Asked;
 pub use clients::Client;
 use damage::{Damage, DamageTable};
 use mds::{Batch, Conf, Event, Mds, Token};
-use messages::MdsHealth;
+use messages::{FsOp, MdsHealth};
 use msgr::{Connection, Message, ReceiveGuard};
 use onward::Onward;
 use scrub::Scrubs;
@@ -65,6 +65,8 @@ pub struct Rank {
     /// Bytes of what they say about themselves.
     client_bytes: Cell<usize>,
     asked: RefCell<BTreeMap<(u64, u64), Asked>>,
+    /// Requests that were answered and are not durable.
+    early: RefCell<BTreeMap<(u64, u64), FsOp>>,
     /// Requests that go on at another rank, and those that come from one.
     onward: RefCell<Onward>,
     waiting: RefCell<VecDeque<Waiting>>,
@@ -120,6 +122,7 @@ impl Rank {
             clients: RefCell::default(),
             client_bytes: Cell::default(),
             asked: RefCell::default(),
+            early: RefCell::default(),
             onward: RefCell::default(),
             waiting: RefCell::default(),
             log: RefCell::default(),
@@ -190,6 +193,7 @@ impl Rank {
             distributed: conf.bool("mds_export_ephemeral_distributed"),
             random: conf.bool("mds_export_ephemeral_random"),
             random_max: conf.f64("mds_export_ephemeral_random_max"),
+            early_reply: conf.bool("mds_early_reply"),
             ..Conf::default()
         }
     }
@@ -200,6 +204,7 @@ impl Rank {
         if let Some(core) = &mut *self.core.borrow_mut() {
             core.set_bounds(now.bounds);
             core.set_spreading(now.distributed, now.random, now.random_max);
+            core.set_early_reply(now.early_reply);
         }
         self.event(Event::Wake);
     }
@@ -308,6 +313,7 @@ impl Rank {
         self.log.replace(None);
         self.core.replace(None);
         self.asked.borrow_mut().clear();
+        self.early.borrow_mut().clear();
         self.waiting.borrow_mut().clear();
         self.clients.borrow_mut().clear();
         self.alarm_set.notify_one();

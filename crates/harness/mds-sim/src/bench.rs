@@ -3,9 +3,10 @@
 
 use crate::disk::Disk;
 use mds::{
-    Action, CapsMessage, CapsOp, CapsUpdate, ClientId, Conf, Event, FilePath, Ino, Layout, Mds,
-    Name, Op, Rank, Release, Reply, Request, SessionEvent, peer,
+    Action, CapsMessage, CapsOp, CapsUpdate, Claim, ClientId, Conf, Event, FilePath, Ino, Layout,
+    Mds, Name, Op, Rank, Release, Reply, Request, SessionEvent, peer,
 };
+use std::collections::BTreeMap;
 use types::Utime;
 
 /// The answer of a client that gives capabilities back as soon as it is asked.
@@ -34,7 +35,12 @@ pub struct Bench {
     pub told: Vec<(u64, ClientId, Action)>,
     /// What other owners were told.
     pub words: Vec<(Rank, peer::Message)>,
+    /// Batches of the log are not written.
+    pub holds_log: bool,
+    held: Vec<Action>,
     tid: u64,
+    /// Requests by their numbers.
+    sent: BTreeMap<u64, Request>,
     /// The last request.
     last: Option<Event>,
     wake: Option<u64>,
@@ -58,14 +64,28 @@ impl Bench {
         let mds = Mds::create(conf, 0, Utime::new(1, 0));
         let (disk, told, words) = (Disk::default(), Vec::new(), Vec::new());
         let (tid, last, wake) = (0, None, None);
-        let mut bench = Bench { mds, disk, now: 0, told, words, tid, last, wake };
+        let (holds_log, held, sent) = (false, Vec::new(), BTreeMap::new());
+        let mut bench =
+            Bench { mds, disk, now: 0, told, words, holds_log, held, tid, sent, last, wake };
         bench.settle();
         bench.open(1);
         bench
     }
 
-    /// Kills the server, and has another one read its log.
+    /// Writes the batches of the log that were held.
+    pub fn let_log_go(&mut self) {
+        self.holds_log = false;
+        for action in std::mem::take(&mut self.held) {
+            if let Some(event) = self.act(action) {
+                self.event(event);
+            }
+        }
+    }
+
+    /// Kills the server, and has another one read its log. What was held is lost.
     pub fn restart(&mut self, conf: Conf) {
+        self.held.clear();
+        self.holds_log = false;
         let mut replay = Mds::replay(conf, self.disk.tables.clone());
         for (batch, bytes) in &self.disk.log {
             replay.batch(*batch, bytes).expect("the log is whole");
@@ -96,6 +116,10 @@ impl Bench {
     }
 
     fn act(&mut self, action: Action) -> Option<Event> {
+        if self.holds_log && matches!(action, Action::Append(..)) {
+            self.held.push(action);
+            return None;
+        }
         if let Some(token) = self.disk.apply(&action) {
             return Some(Event::Done(token));
         }
@@ -180,8 +204,10 @@ impl Bench {
             path: at(to.0, to.1),
             path2: at(from.0, from.1),
             releases,
+            replay: None,
             op,
         };
+        self.sent.insert(self.tid, request.clone());
         let event = Event::Request(ClientId(client), request);
         self.last = Some(event.clone());
         self.event(event);
@@ -193,6 +219,32 @@ impl Bench {
         if let Some(event) = self.last.clone() {
             self.event(event);
         }
+    }
+
+    /// A client is back: it asks again for what it was answered early, and claims what it had.
+    pub fn come_back(&mut self, client: u64, again: &[(u64, Ino)], claims: Vec<Claim>) {
+        let id = ClientId(client);
+        self.event(Event::Session(id, SessionEvent::Open));
+        for (tid, told) in again {
+            let sent = self.sent.get(tid).cloned();
+            if let Some(request) = sent {
+                self.event(Event::Request(id, Request { replay: Some(*told), ..request }));
+            }
+        }
+        self.event(Event::Reconnect(id, claims));
+        self.event(Event::Reconnected(id));
+    }
+
+    /// All answers to a request.
+    pub fn answers(&self, tid: u64) -> Vec<&Reply> {
+        let of = |action: &'_ Action| matches!(action, Action::Reply(_, r) if r.tid == tid);
+        let replies = self.told.iter().filter(|(_, _, action)| of(action));
+        replies
+            .filter_map(|(_, _, action)| match action {
+                Action::Reply(_, reply) => Some(&**reply),
+                _ => None,
+            })
+            .collect()
     }
 
     /// The answer to a request, if there is one.

@@ -53,6 +53,8 @@ pub struct Client {
     pub caps: BTreeMap<Ino, Cap>,
     /// The request without an answer.
     pub waiting: Option<Request>,
+    /// Requests that owners answered before they were durable, in the order of the answers.
+    early: BTreeMap<Rank, Vec<Request>>,
     /// The owner that was asked.
     asked: Rank,
     flushes: BTreeMap<u64, Flush>,
@@ -64,6 +66,10 @@ pub struct Client {
     pub moves: bool,
     /// It pins other directories.
     pub trees: bool,
+    /// It works with what it made itself, mostly.
+    pub apart: bool,
+    /// What it made.
+    made: BTreeMap<Ino, bool>,
     /// Directories that it made subvolumes of.
     volumes: Vec<Ino>,
     clock: u32,
@@ -71,6 +77,7 @@ pub struct Client {
 
 /// What a client does.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are some at a time")]
 pub enum Step {
     /// It tells an owner something.
     Send(Rank, Event),
@@ -92,12 +99,15 @@ impl Client {
             dead: false,
             caps: BTreeMap::new(),
             waiting: None,
+            early: BTreeMap::new(),
             flushes: BTreeMap::new(),
             next_tid: 1,
             next_flush: 1,
             known: BTreeMap::from([(Ino::ROOT, true)]),
             moves: false,
             trees: false,
+            apart: false,
+            made: BTreeMap::new(),
             volumes: Vec::new(),
             clock: 1_000,
         }
@@ -105,7 +115,9 @@ impl Client {
 
     /// Whether nothing of it is under way.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_none() && self.flushes.is_empty()
+        self.waiting.is_none()
+            && self.flushes.is_empty()
+            && self.early.values().all(|requests| requests.is_empty())
     }
 
     /// Whether the server knows all that it changed.
@@ -124,8 +136,11 @@ impl Client {
     }
 
     fn pick(&self, rng: &mut Rng, dirs: bool) -> Option<Ino> {
-        let list: Vec<Ino> =
-            self.known.iter().filter(|(_, d)| **d == dirs).map(|(i, _)| *i).collect();
+        let of = |all: &BTreeMap<Ino, bool>| -> Vec<Ino> {
+            all.iter().filter(|(_, d)| **d == dirs).map(|(i, _)| *i).collect()
+        };
+        let own = if self.apart && rng.permille(900) { of(&self.made) } else { Vec::new() };
+        let list = if own.is_empty() { of(&self.known) } else { own };
         if list.is_empty() { None } else { Some(list[rng.range(0, list.len() as u64) as usize]) }
     }
 
@@ -217,7 +232,7 @@ impl Client {
         self.next_tid += 1;
         Some(Request {
             tid,
-            oldest_tid: tid,
+            oldest_tid: self.early.values().flatten().map(|r| r.tid).min().unwrap_or(tid),
             uid: 0,
             gid: 0,
             groups: Vec::new(),
@@ -225,6 +240,7 @@ impl Client {
             path,
             path2,
             releases,
+            replay: None,
             op,
         })
     }
@@ -592,7 +608,16 @@ impl Client {
 
     /// An answer. Says which request it is for.
     pub fn reply(&mut self, from: Rank, reply: &Reply) -> Option<Request> {
+        if reply.safe {
+            self.early.values_mut().for_each(|requests| requests.retain(|r| r.tid != reply.tid));
+        }
         let request = self.waiting.take_if(|r| r.tid == reply.tid)?;
+        if !reply.safe {
+            let target = reply.target.as_ref().map(|t| t.inode.ino);
+            let replay = Some(target.unwrap_or_default());
+            let kept = Request { replay, releases: Vec::new(), ..request.clone() };
+            self.early.entry(from).or_default().push(kept);
+        }
         let known = self.caps.get(&request.path.ino).and_then(|c| c.names.get(&request.path.path));
         let replaced = known.copied();
         for stat in reply.dentry.iter().map(|d| &d.dir).chain(&reply.target) {
@@ -659,6 +684,9 @@ impl Client {
                 }
             }
         }
+        if let (Op::Create { .. } | Op::Mkdir { .. }, Some(target)) = (&request.op, &reply.target) {
+            self.made.insert(target.inode.ino, target.inode.is_dir());
+        }
         if let Op::Setxattr { name, .. } = &request.op
             && reply.result == 0
             && name == "ceph.dir.subvolume"
@@ -668,8 +696,10 @@ impl Client {
         }
         if reply.result == -types::Errno::ESTALE.0 {
             self.volumes.retain(|ino| *ino != request.path.ino);
-            self.known.remove(&request.path.ino);
-            self.known.remove(&request.path2.ino);
+            for ino in [request.path.ino, request.path2.ino] {
+                self.known.remove(&ino);
+                self.made.remove(&ino);
+            }
             self.known.insert(Ino::ROOT, true);
         }
         Some(request)
@@ -714,6 +744,7 @@ impl Client {
         }
         // The log has what was told, though the answer may not have come before a crash: what is at
         // rest in the end shows it.
+        self.early.remove(&rank);
         self.flushes.retain(|_, flush| flush.rank != rank);
         self.caps.retain(|_, cap| cap.rank != rank);
         let Some(request) = self.waiting.as_mut().filter(|_| self.asked == rank) else {
@@ -734,6 +765,7 @@ impl Client {
         if let Some(cap) = self.caps.values().find(unheard) {
             return Err(format!("{:?} has more of {rank:?}, which rests: {cap:?}", self.id));
         }
+        self.early.remove(&rank);
         self.flushes.retain(|_, f| f.rank != rank);
         self.caps.retain(|_, cap| cap.rank != rank);
         Ok(())
@@ -755,6 +787,8 @@ impl Client {
     /// What it tells a server that took over.
     pub fn reconnect(&mut self, rank: Rank) -> Vec<Step> {
         let mut events = vec![Event::Session(self.id, SessionEvent::Open)];
+        let early = self.early.get(&rank).into_iter().flatten();
+        events.extend(early.map(|request| Event::Request(self.id, request.clone())));
         for cap in self.caps.values_mut().filter(|c| c.rank == rank) {
             (cap.seq, cap.issue_seq) = (0, 0);
         }

@@ -193,6 +193,7 @@ impl World {
             path: FilePath { ino: dir, path: Name::from(name) },
             path2: FilePath::default(),
             releases: Vec::new(),
+            replay: None,
             op,
         };
         self.send(at, dir.owner(), Event::Request(client, request));

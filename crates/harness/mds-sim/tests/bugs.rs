@@ -4,7 +4,7 @@ use mds::Bug;
 use mds_sim::{Scenario, run};
 
 /// How many seeds a defect may hide in.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 1_000;
 
 fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario) {
     // A defect may also trip an assertion; that is a find, and its backtrace is noise.
@@ -81,6 +81,10 @@ bugs! {
     claims_that_are_forgotten_are_found: NoClaims,
     data_removed_while_a_file_is_open_is_found: PurgeOpen,
     a_release_that_crosses_a_revocation_is_found: CrossingIgnored,
+    an_early_answer_that_shows_what_others_did_is_found: EarlyOfOthers,
+    numbers_that_a_successor_gives_out_again_are_found: NumbersNotAhead,
+    a_number_that_is_not_kept_for_its_client_is_found: NumberNotKept,
+    a_flush_before_the_file_is_made_again_is_found: FlushBeforeReplay,
 }
 
 bugs_of_several! {
@@ -91,7 +95,14 @@ bugs_of_several! {
     a_decision_that_is_forgotten_is_found: ForgetDecided,
     a_prepared_half_that_keeps_nothing_is_found: NoLock,
     a_root_that_is_reported_without_an_answer_is_found: ReportLost,
-    a_request_that_is_answered_twice_is_found: AnswerTwice,
+}
+
+#[test]
+fn a_request_that_is_answered_twice_is_found() {
+    // The request comes again while its answer waits for the log, and is on its way.
+    let late =
+        |seed| Scenario { log_us: 800, apart: false, early: false, ..Scenario::several(seed) };
+    caught(Bug::AnswerTwice, late);
 }
 
 bugs_of_fewer! {

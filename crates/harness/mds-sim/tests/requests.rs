@@ -193,7 +193,8 @@ fn a_subvolume_has_numbers_of_its_own_and_is_left_by_no_rename() {
     b.event(Event::Reconnected(ClientId(1)));
     assert!(b.mds.is_active());
     let more = b.ask(sub, "g", create()).target.unwrap().inode.ino;
-    assert_eq!(more.0, file.0 + 1);
+    // Others may have been told before the log had them.
+    assert!(more.0 > file.0 && more.space() == Space::FIRST, "{more:?}");
 }
 
 #[test]

@@ -73,6 +73,8 @@ pub struct Conf {
     pub moves: bool,
     /// So do other directories with all below them.
     pub trees: bool,
+    /// Changes are answered before they are durable, and again when they are (`mds_early_reply`).
+    pub early_reply: bool,
     /// An owner that gave no answer for so many nanoseconds is asked again.
     pub peer_retry: u64,
     /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
@@ -121,6 +123,7 @@ impl Default for Conf {
             random_max: 0.01,
             moves: false,
             trees: false,
+            early_reply: true,
             peer_retry: SECOND / 2,
             history: false,
             bug: Bug::None,
@@ -264,4 +267,12 @@ pub enum Bug {
     WalkUnstopped,
     /// A split directory of which something was read without its inode is changed as it is.
     ChangeSplit,
+    /// An early answer shows what other clients did and the log does not have.
+    EarlyOfOthers,
+    /// Numbers are given out early that the log does not keep from a successor.
+    NumbersNotAhead,
+    /// A request that was answered early gets another number after a failover.
+    NumberNotKept,
+    /// What clients flushed is taken in before the requests that were answered early.
+    FlushBeforeReplay,
 }

@@ -35,6 +35,9 @@ pub struct Request {
     pub path2: FilePath,
     /// Capabilities that the client gives back with it.
     pub releases: Vec<Release>,
+    /// The client was answered before it was durable, and asks for the same again after a failover:
+    /// the inode that it was told of, or 0 (Ceph: `CEPH_MDS_FLAG_REPLAY`).
+    pub replay: Option<Ino>,
     /// What is to be done.
     pub op: Op,
 }
@@ -218,7 +221,33 @@ pub enum Op {
     GetLock(LockRequest),
 }
 
+impl Reply {
+    /// An answer that shows nothing.
+    pub(crate) fn bare(tid: u64, result: i32) -> Reply {
+        Reply { tid, result, safe: true, dentry: None, target: None, extra: Extra::None }
+    }
+}
+
 impl Op {
+    /// Whether the client may hear of it before it is durable. What it changes is what a client can
+    /// ask for again, with the same result: nothing that holds for what is below a directory, and
+    /// no data.
+    pub(crate) fn is_early(&self) -> bool {
+        match self {
+            Op::Setattr(set) => set.size.is_none(),
+            Op::Setxattr { name, .. } | Op::Rmxattr { name } => !name.starts_with(b"ceph."),
+            Op::Create { .. }
+            | Op::Mknod { .. }
+            | Op::Mkdir { .. }
+            | Op::Symlink { .. }
+            | Op::Link
+            | Op::Unlink
+            | Op::Rmdir
+            | Op::Rename => true,
+            _ => false,
+        }
+    }
+
     /// Whether it may change something: its answer must survive a failover.
     pub fn is_write(&self) -> bool {
         !matches!(
@@ -362,6 +391,9 @@ pub struct Reply {
     pub tid: u64,
     /// 0, or the negative errno.
     pub result: i32,
+    /// What it tells of is durable. After an answer of which it is not, another one follows, which
+    /// says no more than that.
+    pub safe: bool,
     /// Directory and name.
     pub dentry: Option<TraceDentry>,
     /// The inode.

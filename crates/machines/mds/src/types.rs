@@ -123,6 +123,15 @@ impl Space {
         }
     }
 
+    /// A number about so far behind this one: it is of the space, or behind all of it.
+    pub fn number_after(self, number: u64, n: u64) -> u64 {
+        let mut left = self.numbers().skip_while(|r| !r.contains(&number));
+        match left.next() {
+            Some(range) if range.end - number <= n => left.next().map_or(range.end, |r| r.start),
+            _ => number.saturating_add(n),
+        }
+    }
+
     /// The owner of a space.
     pub const fn owner(self) -> Rank {
         match self.0.checked_sub(Self::OWNERS.0) {
@@ -503,6 +512,9 @@ mod tests {
         assert_eq!(space.number_behind(ranges[0].end - 1), ranges[1].start);
         assert_eq!(space.number_behind(ranges[1].start), ranges[1].start + 1);
         assert_eq!(Space::COMMON.number_behind(1 << 40), (1 << 40) + 1);
+        assert_eq!(space.number_after(ranges[0].start, 9), ranges[0].start + 9);
+        assert_eq!(space.number_after(ranges[0].end - 9, 9), ranges[1].start);
+        assert_eq!(space.number_after(ranges[1].end - 9, 10), ranges[1].end);
     }
 
     #[test]

@@ -405,7 +405,16 @@ impl Rank {
     }
 
     pub(super) fn reply(&self, client: ClientId, reply: &mds::Reply) {
-        let Some(asked) = self.asked.borrow_mut().remove(&(client.0, reply.tid)) else { return };
+        let key = (client.0, reply.tid);
+        if let Some(op) = self.early.borrow_mut().remove(&key)
+            && let Some(conn) = self.conn(client)
+        {
+            return tell(&conn, &convert::safe(op, reply.result, self.epoch()), reply.tid);
+        }
+        let Some(asked) = self.asked.borrow_mut().remove(&key) else { return };
+        if !reply.safe {
+            self.early.borrow_mut().insert(key, asked.op);
+        }
         let Some(conn) = self.conn(client) else { return };
         let delegates = self
             .clients
@@ -480,6 +489,7 @@ impl Rank {
         let Some(gone) = self.clients.borrow_mut().remove(&client.0) else { return };
         self.count_client(0, bytes_of(&gone.info));
         self.asked.borrow_mut().retain(|(c, _), _| *c != client.0);
+        self.early.borrow_mut().retain(|(c, _), _| *c != client.0);
         self.onward.borrow_mut().forget(client.0);
         if let Some(by) = gone.reclaimed_by
             && let Some(conn) = self.conn(ClientId(by))

@@ -263,6 +263,7 @@ impl Mds {
         }
         let Some(node) = self.nodes.get_mut(&ino) else { return fail(Errno::EIO) };
         node.inode.layout = layout;
+        self.rules_change();
         self.changed(ino, request.stamp);
         Ok(Answer { target: Some(ino), wrote: true, ..Answer::default() })
     }

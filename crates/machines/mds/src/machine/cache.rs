@@ -47,9 +47,19 @@ impl Mds {
 
     /// Notes that an operation looked at an inode.
     pub(crate) fn look(&mut self, ino: Ino) {
-        if let Some(node) = self.nodes.get(&ino) {
-            self.seen = self.seen.max(node.changed);
-        }
+        let Some(node) = self.nodes.get(&ino) else { return };
+        let client = self.early.actor;
+        let others = self.shown_to(client, node.changed).max(self.shown_to(client, node.counted));
+        self.seen = self.seen.max(node.batch());
+        self.shows(others);
+    }
+
+    /// Notes that an operation looked at names of a directory.
+    fn look_at_names(&mut self, dir: DirFrag) {
+        let changed = self.dir_mut(dir).changed;
+        let others = self.shown_to(self.early.actor, changed);
+        self.seen = self.seen.max(changed.batch);
+        self.shows(others);
     }
 
     /// Has the current operation wait until this is read.
@@ -191,8 +201,7 @@ impl Mds {
         self.joined(dir.ino)?;
         let count =
             self.nodes.get(&dir.ino).map(|n| n.inode.dirstat.files + n.inode.dirstat.subdirs);
-        let changed = self.dir_mut(dir).changed;
-        self.seen = self.seen.max(changed);
+        self.look_at_names(dir);
         let events = self.events;
         let d = self.dir_mut(dir);
         if let Some(entry) = d.entries.get_mut(name) {
@@ -219,9 +228,9 @@ impl Mds {
         have: &Option<Have>,
     ) -> Exec<Have> {
         self.joined(dir.ino)?;
+        self.look_at_names(dir);
         let d = self.dir_mut(dir);
-        let (changed, dropped, complete) = (d.changed, d.dropped, d.complete);
-        self.seen = self.seen.max(changed);
+        let (dropped, complete) = (d.dropped, d.complete);
         if complete {
             return Ok(Have { dir, after: after.cloned(), upto: None, dropped });
         }

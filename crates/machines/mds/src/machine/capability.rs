@@ -53,7 +53,8 @@ impl Node {
 impl Mds {
     /// Notes that the current operation reads a group of an inode.
     pub(crate) fn reads(&mut self, client: ClientId, ino: Ino, group: Group) {
-        let size = group == Group::File;
+        // What a request needed that was answered, its client may have been given again since.
+        let size = group == Group::File && !self.early.resent;
         let need = Need { op: self.current, client, others: group.read(), own: 0, unless: 0, size };
         self.collected.push((ino, need));
     }
@@ -77,13 +78,14 @@ impl Mds {
     pub(crate) fn writes(&mut self, client: ClientId, ino: Ino, group: Group) {
         let is_dir = self.nodes.get(&ino).is_some_and(|n| n.inode.is_dir());
         let names = group == Group::File && is_dir;
+        let resent = self.early.resent;
         let need = Need {
             op: self.current,
             client,
             others: group.write(),
-            own: group.write(),
+            own: if resent { 0 } else { group.write() },
             unless: if names { group.excl() } else { 0 },
-            size: group == Group::File,
+            size: group == Group::File && !resent,
         };
         self.collected.push((ino, need));
     }
@@ -128,14 +130,9 @@ impl Mds {
     /// Notes that halves of another owner's request change a group of an inode: all clients give
     /// it back.
     pub(crate) fn takes(&mut self, client: ClientId, ino: Ino, group: Group) {
-        let need = Need {
-            op: self.current,
-            client,
-            others: group.write(),
-            own: group.write(),
-            unless: 0,
-            size: false,
-        };
+        let own = if self.early.resent { 0 } else { group.write() };
+        let others = group.write();
+        let need = Need { op: self.current, client, others, own, unless: 0, size: false };
         self.collected.push((ino, need));
     }
 
@@ -214,8 +211,21 @@ impl Mds {
             wanted: cap.wanted,
             max_size: node.inode.ranges.get(&client).copied().unwrap_or(0),
         };
-        let batch = node.changed.max(batch);
-        self.tell(client, batch, Action::Caps(client, Box::new(message)));
+        let action = Action::Caps(client, Box::new(message));
+        match op {
+            // Of what is told behind it, nothing needs it that is not about the inode.
+            CapsOp::FlushAck { .. } => self.tell_aside(client, node.batch().max(batch), action),
+            CapsOp::Grant | CapsOp::Revoke => {
+                let shown = self
+                    .shown_to(client, node.changed)
+                    .max(self.shown_to(client, node.counted))
+                    .max(self.early.rules);
+                let all = node.batch().max(self.early.rules);
+                let shown = if self.conf.early_reply { shown } else { all };
+                self.tell(client, shown.max(batch), action);
+            }
+            CapsOp::Export => self.tell(client, node.batch().max(batch), action),
+        }
     }
 
     /// The layout in force.
@@ -294,7 +304,7 @@ impl Mds {
 
     /// Sets up to where a client may write, if it may: at least up to `want`. It is in the log
     /// before the client knows it, so that a successor knows how far to look for data.
-    fn let_write(&mut self, client: ClientId, ino: Ino, want: u64) -> bool {
+    pub(crate) fn let_write(&mut self, client: ClientId, ino: Ino, want: u64) -> bool {
         let Some(node) = self.nodes.get(&ino) else { return false };
         let Some(cap) = node.caps.get(&client) else { return false };
         if !node.inode.is_file() || cap.pending & (caps::FILE_WR | caps::FILE_BUFFER) == 0 {
@@ -313,7 +323,8 @@ impl Mds {
         let mut new = roomy.div_ceil(period).saturating_mul(period).min(self.conf.max_file_size);
         // Near a quota, a writer gets an object at a time.
         let dir = node.parent.as_ref().map(|(d, _)| *d);
-        if let Some(room) = dir.and_then(|d| self.room_below(d)) {
+        let room = dir.and_then(|d| self.room_below(d)).filter(|_| !self.early.resent);
+        if let Some(room) = room {
             let fits = size.saturating_add(room).div_ceil(period).saturating_mul(period);
             // A client that waits for room that it asked for does not look at quotas again: it gets
             // that, and no more. It looks before the next write.
@@ -326,6 +337,14 @@ impl Mds {
             node.inode.ranges.insert(client, new);
         }
         self.touch(ino);
+        if self.early.made != Some(ino) {
+            // A request that is sent again grants this again for what it makes alone.
+            let (open, durable) = (self.log.open(), self.log.durable);
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                node.changed.note(open, ClientId(0), durable);
+            }
+            self.shows(open);
+        }
         true
     }
 
@@ -548,6 +567,15 @@ impl Mds {
                 self.log_flush(client, flush, update.oldest_flush);
             }
         }
+        if update.flush.is_some() {
+            // Until it is acknowledged, the client holds what it said for newer than what it sees:
+            // what is told of the inode waits for that.
+            let (newest, durable) = (self.log.newest(), self.log.durable);
+            if let Some(node) = self.nodes.get_mut(&ino) {
+                let batch = node.changed.batch.max(newest);
+                node.changed.note(batch, ClientId(0), durable);
+            }
+        }
         if update.max_size > 0 && self.let_write(client, ino, update.max_size) {
             if let Some(cap) = self.nodes.get_mut(&ino).and_then(|n| n.caps.get_mut(&client)) {
                 cap.seq += 1;
@@ -640,7 +668,7 @@ impl Mds {
             return;
         }
         let Some(node) = self.nodes.get(&ino) else { return };
-        let (batch, mut inode) = (node.changed, Box::new(node.inode.clone()));
+        let (batch, mut inode) = (node.batch(), Box::new(node.inode.clone()));
         inode.layout = self.layout_of(ino);
         let token = self.token();
         self.size_work.insert(token, ino);
@@ -715,7 +743,7 @@ impl Mds {
 
     /// The batch that shows an inode as it is.
     pub(crate) fn batch_of(&self, ino: Ino) -> Batch {
-        self.nodes.get(&ino).map_or(Batch(0), |n| n.changed)
+        self.nodes.get(&ino).map_or(Batch(0), |n| n.batch())
     }
 }
 

@@ -240,6 +240,7 @@ impl Mds {
         }
         self.set_owners(self.conf.owners.max(from.0 + 1), self.conf.absent.clone());
         self.peers.kept.insert(from);
+        self.rules_change();
         for (ino, root) in what.roots {
             // What has its name here is known already: it was reported.
             if ino.owner() == from && self.in_place_of(root.above) != FIRST {

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
-#[denc(version = 5, compat = 1)]
+#[denc(version = 6, compat = 1)]
 pub(crate) struct Record {
     /// Its number.
     pub batch: Batch,
@@ -60,6 +60,10 @@ pub(crate) struct Record {
     /// Runs of numbers that got another owner than they say, or none; how many numbers each has.
     #[denc(since = 5)]
     pub runs: Vec<(Ino, u64, Option<Rank>)>,
+    /// Numbers below these may be given out before the log has what gets them: of spaces in which
+    /// some were and, beside tables, of all.
+    #[denc(since = 6)]
+    pub ahead: Vec<(Space, u64)>,
 }
 
 impl Mds {
@@ -86,18 +90,36 @@ impl Mds {
     pub(crate) fn set_link(&mut self, dir: DirFrag, name: &Name, link: Link) {
         self.insert_entry(dir, name.clone(), link);
         let batch = self.log.open();
+        let (actor, durable) = (self.early.actor, self.log.durable);
         let d = self.dir_mut(dir);
-        d.changed = batch;
+        d.changed.note(batch, actor, durable);
         d.changes += 1;
         self.dirty(dir, name);
     }
 
     /// Notes that an inode changed.
     pub(crate) fn touch(&mut self, ino: Ino) {
+        let (batch, actor, durable) = (self.log.open(), self.early.actor, self.log.durable);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.changed.note(batch, actor, durable);
+        }
+        self.log_inode(ino);
+    }
+
+    /// Notes that what is counted below a directory changed.
+    pub(crate) fn touch_counts(&mut self, ino: Ino) {
+        let (batch, counter, durable) = (self.log.open(), self.early.counter, self.log.durable);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.counted.note(batch, counter, durable);
+        }
+        self.log_inode(ino);
+    }
+
+    /// Has an inode in the next batch.
+    fn log_inode(&mut self, ino: Ino) {
         let batch = self.log.open();
         let mine = self.is_mine(ino);
         let Some(node) = self.nodes.get_mut(&ino) else { return };
-        node.changed = batch;
         // The version of a shadow is that of its owner.
         if mine {
             node.inode.version += 1;
@@ -153,12 +175,14 @@ impl Mds {
 
     /// Notes that a promise changed.
     pub(crate) fn log_promise(&mut self, space: Space) {
+        self.rules_change();
         self.log.open.promised(space);
         self.seen = self.seen.max(self.log.open());
     }
 
     /// Notes that a part has a new root, or has it no more.
     pub(crate) fn log_root(&mut self, ino: Ino) {
+        self.rules_change();
         self.log.open.roots.insert(ino);
     }
 
@@ -174,6 +198,7 @@ impl Mds {
 
     /// Notes that a subvolume or a tree moves.
     pub(crate) fn log_lot(&mut self, id: LotId) {
+        self.rules_change();
         self.log.open.lots.insert(id);
     }
 
@@ -188,7 +213,9 @@ impl Mds {
         let next = self.next_ino.entry(space).or_insert_with(|| space.first_number());
         let ino = Ino(*next);
         *next = space.number_behind(*next);
+        let next = *next;
         self.log.open.spaces.insert(space);
+        self.note_number(space, ino.0, next);
         ino
     }
 
@@ -227,6 +254,10 @@ impl Mds {
                 LotId::Tree(root) => trees.push((*root, lot)),
             }
         }
+        let ahead: Vec<(Space, u64)> = match open.tables {
+            true => self.early.ahead.iter().map(|(space, a)| (*space, a.bound)).collect(),
+            false => open.spaces.iter().map(|space| (*space, self.unpromised(*space))).collect(),
+        };
         let record = Record {
             batch,
             entries: open
@@ -265,6 +296,7 @@ impl Mds {
             lots,
             trees,
             runs: open.runs,
+            ahead,
         };
         let mut out = denc::BytesMut::new();
         record.encode(&mut out, denc::Features::ALL);

@@ -185,6 +185,7 @@ impl Mds {
             + self.sessions.sum().bytes
             + self.ops.sum().bytes
             + self.deferred.bytes()
+            + self.early.replays.bytes()
             + self.claims.bytes()
             + self.outside
             + places
@@ -248,6 +249,8 @@ impl Mds {
         self.queue.check()?;
         self.claims.check()?;
         self.deferred.check()?;
+        self.early.replays.check()?;
+        self.sessions.values().try_for_each(|s| s.output.check())?;
         let mut held: BTreeMap<ClientId, usize> = BTreeMap::new();
         for node in self.nodes.values() {
             for (client, cap) in &node.caps {

@@ -6,6 +6,7 @@ mod attrs;
 mod cache;
 mod capability;
 mod decay;
+mod early;
 mod emptying;
 mod entrance;
 mod halves;
@@ -48,6 +49,7 @@ use crate::peer::LotId;
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
 use decay::Decay;
+use early::Early;
 use entrance::Entrance;
 use node::{Directory, Fetch, Need, Node};
 use operation::{Answer, Exec, Kind, OpId, OpState, Phase, Stop};
@@ -115,6 +117,8 @@ pub struct Mds {
     /// What the current request does, if its client is limited.
     wish: Option<Wish>,
     seen: Batch,
+    /// What may be shown before it is durable.
+    early: Early,
     /// What is shared with other owners.
     peers: Peers,
     // The log.
@@ -220,6 +224,7 @@ impl Mds {
             collected: Vec::new(),
             wish: None,
             seen: Batch(0),
+            early: Early::default(),
             peers: Peers::default(),
             log: Log::default(),
             next_ino: BTreeMap::new(),
@@ -380,6 +385,14 @@ impl Mds {
         if self.refuses(&event) {
             return;
         }
+        if let Phase::Reconnect(_) = self.phase
+            && let Event::Request(client, request) = event
+        {
+            if request.replay.is_some() {
+                return self.take_replay(client, request);
+            }
+            return self.deferred.push(Event::Request(client, request));
+        }
         if self.defers(&event) {
             // An owner that leaves waits for what comes back with a request.
             if let Event::Request(client, request) = &mut event
@@ -493,6 +506,9 @@ impl Mds {
             skip: None,
             txn: None,
             judged: false,
+            resent: false,
+            looks: false,
+            is_free: false,
             began: self.events,
             since: self.now,
             weight: Default::default(),
@@ -510,13 +526,20 @@ impl Mds {
             }
             self.judge.insert(ino);
         }
+        let (client, resent) = (state.client, state.resent);
         self.current = id;
         self.entrance.tries(id, self.now);
         self.peers.onward = None;
         self.peers.impatient = false;
         self.collected.clear();
-        self.seen = Batch(0);
+        self.seen = self.early.rules;
+        self.begin_to_show(&state);
+        let looked = std::mem::take(&mut state.looks);
         let result = match self.failed.remove(&id) {
+            Some(errno) if looked && errno == Errno::ESTALE.0 => {
+                state.is_free = true;
+                self.step(&mut state)
+            }
             Some(errno) => Err(Stop::Fail(errno)),
             None => self.step(&mut state),
         };
@@ -530,8 +553,18 @@ impl Mds {
                 }
                 self.ops.insert(id, state);
                 self.entrance.waits(id);
+                self.end_to_show();
+                if resent && !self.entrance.reads {
+                    self.replay_waits(id);
+                }
             }
-            result => self.ended(id, state, result),
+            result => {
+                self.ended(id, state, result);
+                self.end_to_show();
+                if resent {
+                    self.replay_ended(id, client);
+                }
+            }
         }
     }
 

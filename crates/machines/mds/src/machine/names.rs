@@ -9,7 +9,7 @@ use crate::caps::Group;
 use crate::conf::Bug;
 use crate::peer::{Found, Half};
 use crate::request::{Extra, FilePath, LayoutHints, Op, Request};
-use crate::types::{ClientId, DirFrag, Ino, Inode, Name, NestStat, Space, mode};
+use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name, NestStat, Space, mode};
 use bytes::Bytes;
 use types::Errno;
 
@@ -105,7 +105,10 @@ impl Mds {
             // What was asked of another owner, before a pin was changed, is not decided.
             self.give_back(state);
             let space = self.space_of(dir);
-            self.new_ino(space)
+            match self.told_number(state, request, space)? {
+                Some(ino) => ino,
+                None => self.new_ino(space),
+            }
         } else {
             let layout = self.layout_of(dir);
             let half = Half::Make { inode: Box::new(inode.clone()), layout, random };
@@ -113,9 +116,11 @@ impl Mds {
             found.first().map_or_else(|| fail(Errno::EIO), |f| Ok(f.ino))?
         };
         inode.ino = ino;
+        self.early.made = Some(ino);
         let frag = DirFrag::whole(dir);
         let stat = stats::of(&inode);
-        self.insert_node(inode, Some((dir, name.clone())), self.log.open());
+        // Its change is noted as it gets its place.
+        self.insert_node(inode, Some((dir, name.clone())), Batch(0));
         if is_dir && self.is_mine(ino) {
             self.dir_mut(DirFrag::whole(ino)).complete = true;
         }
@@ -373,8 +378,9 @@ impl Mds {
         if !self.is_mine(ino) {
             return self.unlink_away(state, request, (dir, name), ino);
         }
-        let inode = self.get(ino)?;
         if rmdir {
+            self.look(ino);
+            let inode = self.get(ino)?;
             if inode.dirstat.files + inode.dirstat.subdirs != 0 {
                 return fail(Errno::ENOTEMPTY);
             }

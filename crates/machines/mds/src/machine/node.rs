@@ -6,14 +6,41 @@ use super::weight::Weight;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name, Steady};
 use std::collections::BTreeMap;
 
+/// The last change of something.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Last {
+    pub batch: Batch,
+    /// The client of which all changes are that are not durable; 0 if there is no such client.
+    by: ClientId,
+}
+
+impl Last {
+    /// A change that no single client made.
+    pub fn at(batch: Batch) -> Last {
+        Last { batch, by: ClientId(0) }
+    }
+
+    /// Something is changed, by a client or by others.
+    pub fn note(&mut self, batch: Batch, by: ClientId, durable: Batch) {
+        let alone = self.batch <= durable || self.by == by;
+        *self = Last { batch, by: if alone { by } else { ClientId(0) } };
+    }
+
+    /// The batch that must be durable before a client may see it. Its own changes it may see.
+    pub fn shown_to(self, client: ClientId) -> Batch {
+        if client != ClientId(0) && self.by == client { Batch(0) } else { self.batch }
+    }
+}
+
 /// An inode in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub inode: Inode,
     /// Where it lives; none for the two that no directory holds.
     pub parent: Option<(Ino, Name)>,
-    /// The batch of its last change.
-    pub changed: Batch,
+    pub changed: Last,
+    /// The last change of what is counted below it.
+    pub counted: Last,
     pub caps: BTreeMap<ClientId, Cap>,
     /// What operations that wait take back.
     pub needs: Vec<Need>,
@@ -28,13 +55,19 @@ impl Node {
         Node {
             inode,
             parent,
-            changed,
+            changed: Last::at(changed),
+            counted: Last::default(),
             caps: BTreeMap::new(),
             needs: Vec::new(),
             locks: None,
             placed: 0,
             weight: Weight::default(),
         }
+    }
+
+    /// The batch that has it as it is.
+    pub fn batch(&self) -> Batch {
+        self.changed.batch.max(self.counted.batch)
     }
 }
 
@@ -89,8 +122,8 @@ pub(crate) struct Directory {
     pub entries: BTreeMap<Name, Entry>,
     /// What is not here is not in the directory.
     pub complete: bool,
-    /// The batch in which an entry last came or went.
-    pub changed: Batch,
+    /// When an entry last came or went.
+    pub changed: Last,
     /// Entries that are to be written.
     pub dirty: BTreeMap<Name, Dirty>,
     /// Entries that are being written.

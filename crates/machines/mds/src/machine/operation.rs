@@ -95,6 +95,12 @@ pub(crate) struct OpState {
     pub txn: Option<Box<Txn>>,
     /// Another owner judged it: it is in the history already.
     pub judged: bool,
+    /// The server before this one had answered it.
+    pub resent: bool,
+    /// The number that its client was told is looked up.
+    pub looks: bool,
+    /// It has been, and no inode has it.
+    pub is_free: bool,
     /// When it began, in events.
     pub began: u64,
     /// When it came.
@@ -107,6 +113,8 @@ pub(crate) struct OpState {
 pub(crate) enum Phase {
     /// Clients of the server before this one come back; these have not yet.
     Reconnect(BTreeSet<ClientId>),
+    /// What clients were answered before it was durable is done again.
+    Replaying,
     /// What clients flushed is taken in.
     Flushing(BTreeSet<OpId>),
     /// Requests are carried out.

@@ -41,7 +41,7 @@ impl Mds {
         {
             return self.execute_again(client, request, made);
         }
-        if request.op.is_write() {
+        if request.op.is_write() && !state.resent {
             self.room_for_answer(state)?;
         }
         self.wishes(client, request);
@@ -65,7 +65,9 @@ impl Mds {
                 self.open(client, request, ino, *wanted, *truncate)
             }
             Op::Create { .. } => {
-                self.room(state, None)?;
+                if !state.resent {
+                    self.room(state, None)?;
+                }
                 self.make(state, request)
             }
             Op::Mknod { .. } | Op::Mkdir { .. } | Op::Symlink { .. } => self.make(state, request),
@@ -85,6 +87,10 @@ impl Mds {
     fn execute_again(&mut self, client: ClientId, request: &Request, made: Ino) -> Exec<Answer> {
         // All of it is durable when the entry of the request is.
         self.seen = self.log.newest();
+        self.shows(self.seen);
+        if request.replay.is_some() {
+            return Ok(Answer::default());
+        }
         match &request.op {
             Op::Create { wanted, .. } => {
                 let ino = if made == Ino(0) { self.resolve(&request.path)? } else { made };
@@ -209,18 +215,33 @@ impl Mds {
             self.log_completed(client, request.tid, made, request.oldest_tid);
         }
         let (wrote, made) = (answer.wrote, answer.made);
-        match self.make_reply(client, request, answer) {
+        let reply = match request.replay {
+            Some(_) => {
+                self.grant_again(client, &answer);
+                Ok(Reply::bare(request.tid, 0))
+            }
+            None => self.make_reply(client, request, answer),
+        };
+        match reply {
             Ok(reply) => {
-                let mut batch = self.seen;
+                let mut leaves = self.leaves_with(client, request, wrote);
                 if self.conf.bug == Bug::EarlyRead && !wrote {
-                    batch = Batch(0);
+                    leaves = Batch(0);
                 }
-                self.send_reply(client, reply, batch, wrote, made);
+                self.send_reply(client, reply, leaves, wrote, made);
             }
             Err(Stop::Fail(errno)) => self.refuse(client, request, errno, false),
             Err(Stop::Wait | Stop::Away | Stop::Park(_)) => {
                 self.refuse(client, request, Errno::EIO.0, false)
             }
+        }
+    }
+
+    /// What a client was let by the answer to a request that is carried out again: it wrote to the
+    /// file that it made.
+    fn grant_again(&mut self, client: ClientId, answer: &Answer) {
+        if let Some(ino) = answer.made {
+            self.let_write(client, ino, 0);
         }
     }
 
@@ -252,48 +273,50 @@ impl Mds {
             }
             extra = Extra::Page { end: page.end, complete: page.complete, entries };
         }
-        Ok(Reply { tid: request.tid, result: 0, dentry, target, extra })
+        Ok(Reply { tid: request.tid, result: 0, safe: true, dentry, target, extra })
     }
 
     /// Answers a request that failed.
     pub(crate) fn refuse(&mut self, client: ClientId, request: &Request, errno: i32, judged: bool) {
-        let reply = Reply {
-            tid: request.tid,
-            result: -errno,
-            dentry: None,
-            target: None,
-            extra: Extra::None,
+        // Stock clients ask again after that, but what they were answered before.
+        let errno = match errno {
+            errno if errno == Errno::ESTALE.0 && request.replay.is_some() => Errno::ENOENT.0,
+            errno => errno,
         };
-        let batch = match errno {
-            _ if self.conf.bug == Bug::EarlyRead => Batch(0),
-            // Of an inode that is gone nothing is left that says since when.
-            errno if errno == Errno::ESTALE.0 => self.log.newest(),
-            _ => self.seen,
+        let reply = Reply::bare(request.tid, -errno);
+        // Of an inode that is gone nothing is left that says since when.
+        if errno == Errno::ESTALE.0 {
+            self.seen = self.seen.max(self.log.newest());
+            self.shows(self.seen);
+        }
+        let leaves = match self.conf.bug {
+            Bug::EarlyRead => Batch(0),
+            _ => self.leaves_with(client, request, false),
         };
         if judged {
-            return self.tell_answer(client, batch, reply);
+            return self.tell_answer(client, self.seen, reply, false);
         }
-        self.send_reply(client, reply, batch, false, None);
+        self.send_reply(client, reply, leaves, false, None);
     }
 
     fn send_reply(
         &mut self,
         client: ClientId,
         reply: Reply,
-        batch: Batch,
+        leaves: Batch,
         wrote: bool,
         made: Option<Ino>,
     ) {
         if self.conf.history {
             let (tid, result) = (reply.tid, reply.result);
-            let batch = self.seen.max(batch);
+            let batch = self.seen;
             let onward = None;
             self.history.push(Executed { client, tid, batch, wrote, made, result, onward });
         }
-        self.tell_answer(client, batch, reply);
+        self.tell_answer(client, leaves, reply, wrote);
     }
 
-    fn tell_answer(&mut self, client: ClientId, batch: Batch, reply: Reply) {
+    fn tell_answer(&mut self, client: ClientId, leaves: Batch, reply: Reply, wrote: bool) {
         // Stock clients ask again after this one, with the same number.
         if reply.result != -Errno::ESTALE.0
             && self.conf.bug != Bug::AnswerTwice
@@ -301,7 +324,8 @@ impl Mds {
         {
             session.is_answered(reply.tid);
         }
-        self.tell(client, batch, Action::Reply(client, Box::new(reply)));
+        let safe = if wrote { self.seen } else { leaves };
+        self.tell_twice(client, leaves, safe, Action::Reply(client, Box::new(reply)));
     }
 
     /// Capabilities of a mask, as groups that a request reads, taken back from other clients.

@@ -59,6 +59,8 @@ pub struct Replay {
     roots: BTreeMap<Ino, Batch>,
     /// Numbers with another owner than they say.
     runs: Runs<Rank>,
+    /// Numbers below these may have been given out.
+    ahead: BTreeMap<Space, u64>,
     first: Option<Batch>,
     last: Batch,
 }
@@ -110,6 +112,10 @@ impl Replay {
         for (space, next) in record.next {
             let n = self.tables.next.entry(space).or_default();
             *n = next.max(*n);
+        }
+        for (space, bound) in record.ahead {
+            let n = self.ahead.entry(space).or_default();
+            *n = bound.max(*n);
         }
         for (space, promise) in record.promises {
             match promise {
@@ -218,7 +224,7 @@ impl Replay {
     /// The server, which waits for the clients of the one before it. `last` is the number of the
     /// last batch that was trimmed, for a log of which no batch is left.
     pub fn finish(self, now: Steady, last: Batch) -> Mds {
-        let Replay { conf, tables, entries, base, roots, runs, first, .. } = self;
+        let Replay { conf, tables, entries, base, roots, runs, ahead, first, .. } = self;
         let last = self.last.max(last);
         let mut mds = Mds::empty(conf);
         mds.now = now;
@@ -226,7 +232,12 @@ impl Replay {
         // Numbers of capabilities of the server before this one do not come again.
         mds.next_cap = (last.0 + 1) << 24;
         mds.phase = Phase::Reconnect(tables.sessions.keys().copied().collect());
+        mds.early.fresh = tables.next.clone();
         mds.next_ino = tables.next;
+        for (space, bound) in ahead {
+            let next = mds.next_ino.entry(space).or_insert(bound);
+            *next = bound.max(*next);
+        }
         mds.peers.kept = tables.owners.kept.clone();
         mds.peers.runs = runs;
         mds.adopt_lots(&tables.owners);
@@ -322,6 +333,7 @@ impl Mds {
             entries: BTreeMap::new(),
             base: BTreeMap::new(),
             roots: BTreeMap::new(),
+            ahead: BTreeMap::new(),
             first: None,
             last: Batch(0),
         }

@@ -104,6 +104,9 @@ impl Mds {
         let mut change = Change::name(is_dir, 1);
         // Pins above the directory may be others now.
         self.peers.choose_all |= is_dir && self.space_of(from) == Space::COMMON;
+        if is_dir {
+            self.rules_change();
+        }
         if moved {
             if let Some(node) = self.nodes.get_mut(&ino) {
                 node.parent = Some((to, new.clone()));
@@ -156,6 +159,8 @@ impl Mds {
     fn ready_over(&mut self, client: ClientId, over: Ino) -> Exec<()> {
         let there = self.get(over)?;
         let is_dir = there.is_dir();
+        self.look(over);
+        let there = self.get(over)?;
         if is_dir && there.dirstat.files + there.dirstat.subdirs != 0 {
             return fail(Errno::ENOTEMPTY);
         }

@@ -2,7 +2,7 @@
 //! are done already; and how they end.
 
 use super::Mds;
-use super::operation::{Kind, Phase};
+use super::operation::{Kind, OpId, Phase};
 use super::state::{Leaving, Session};
 use crate::action::{Action, SessionMessage};
 use crate::conf::Bug;
@@ -40,9 +40,35 @@ impl Mds {
 
     /// Tells a client something once a batch is durable, after all that it was told before.
     pub(crate) fn tell(&mut self, client: ClientId, batch: Batch, action: Action) {
+        self.tell_twice(client, batch, batch, action);
+    }
+
+    /// Tells a client something once a batch is durable. An answer that leaves before it is safe
+    /// is given again then.
+    pub(crate) fn tell_twice(
+        &mut self,
+        client: ClientId,
+        leaves: Batch,
+        safe: Batch,
+        action: Action,
+    ) {
+        let early = self.conf.bug == Bug::EarlyReply;
+        let (leaves, safe) = if early { (Batch(0), Batch(0)) } else { (leaves, safe) };
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.output.push(leaves, safe, action);
+            self.with_output.insert(client);
+        }
+    }
+
+    /// Tells a client something once a batch is durable, which what is told later does not wait
+    /// for.
+    pub(crate) fn tell_aside(&mut self, client: ClientId, batch: Batch, action: Action) {
+        if !self.conf.early_reply {
+            return self.tell(client, batch, action);
+        }
         let batch = if self.conf.bug == Bug::EarlyReply { Batch(0) } else { batch };
         if let Some(session) = self.sessions.get_mut(&client) {
-            session.output.push(batch, action);
+            session.output.push_aside(batch, action);
             self.with_output.insert(client);
         }
     }
@@ -91,7 +117,7 @@ impl Mds {
             }
             SessionEvent::FlushLog { seq } if known => {
                 let message = Action::Session(client, SessionMessage::FlushLog { seq });
-                self.tell(client, self.log.newest(), message);
+                self.tell_aside(client, self.log.newest(), message);
             }
             SessionEvent::Close { .. } if known => self.end_session(client),
             SessionEvent::Close { .. } => {
@@ -146,6 +172,7 @@ impl Mds {
             self.drop_cap(client, *ino);
         }
         self.drop_claims(client);
+        self.forget_replays(client);
         self.drop_locks(client);
         let output = self.sessions.remove(&client).map(|s| s.output).unwrap_or_default();
         self.log_session(client);
@@ -159,6 +186,9 @@ impl Mds {
             self.hold(batch, action);
         }
         self.hold(self.log.newest(), Action::Session(client, SessionMessage::Close));
+        if self.phase == Phase::Replaying {
+            self.perhaps_active();
+        }
     }
 
     /// Finds sessions of which nothing was heard.
@@ -257,14 +287,30 @@ impl Mds {
         self.perhaps_active();
     }
 
-    /// Goes on when all clients are back: first with what they flushed and the server before this
-    /// one did not finish, then with requests.
+    /// Goes on when all clients are back: first with what they were answered and may be lost, then
+    /// with what they flushed and the server before this one did not finish, then with requests. A
+    /// request that was answered early waited for what its inodes were said of before, so what is
+    /// flushed comes behind it.
     pub(crate) fn perhaps_active(&mut self) {
         match &self.phase {
-            Phase::Reconnect(waiting) if waiting.is_empty() => {}
+            Phase::Reconnect(waiting) if waiting.is_empty() => {
+                if self.conf.bug == Bug::FlushBeforeReplay {
+                    self.take_flushes();
+                }
+                self.begin_replays();
+                return self.perhaps_active();
+            }
+            Phase::Replaying if self.has_replayed() => {}
             Phase::Flushing(ops) if ops.is_empty() => return self.activate(),
             _ => return,
         }
+        let ops = self.take_flushes();
+        self.phase = Phase::Flushing(ops);
+        self.perhaps_active();
+    }
+
+    /// Takes in what clients flushed and the server before this one did not finish.
+    fn take_flushes(&mut self) -> BTreeSet<OpId> {
         let mut ops = BTreeSet::new();
         let (flushes, rest): (Vec<_>, Vec<_>) = self
             .deferred
@@ -281,8 +327,7 @@ impl Mds {
                 ops.insert(self.start_caps(client, update));
             }
         }
-        self.phase = Phase::Flushing(ops);
-        self.perhaps_active();
+        ops
     }
 
     fn activate(&mut self) {

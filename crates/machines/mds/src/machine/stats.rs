@@ -77,7 +77,8 @@ impl Mds {
         while let Some(ino) = at {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let inode = &mut node.inode;
-            if ino == dir && change.names {
+            let names = ino == dir && change.names;
+            if names {
                 inode.dirstat.files += change.files;
                 inode.dirstat.subdirs += change.subdirs;
                 inode.dirstat.mtime = inode.dirstat.mtime.max(stamp);
@@ -91,7 +92,11 @@ impl Mds {
             inode.rstat.rsubdirs += change.rsubdirs;
             inode.rstat.rctime = inode.rstat.rctime.max(stamp);
             at = node.parent.as_ref().map(|(d, _)| *d);
-            self.touch(ino);
+            if names {
+                self.touch(ino);
+            } else {
+                self.touch_counts(ino);
+            }
         }
     }
 
@@ -183,6 +188,10 @@ impl Mds {
 
     /// Fails if so many more files and bytes are above a limit.
     pub(crate) fn check_quota(&self, dir: Ino, files: i64, bytes: i64) -> Exec<()> {
+        // What was answered fitted then.
+        if self.early.resent {
+            return Ok(());
+        }
         let mut at = Some(dir);
         while let Some(node) = at.and_then(|a| self.nodes.get(&a)) {
             let Inode { quota, rstat, .. } = &node.inode;

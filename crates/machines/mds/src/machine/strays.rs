@@ -28,7 +28,11 @@ impl Mds {
     pub(crate) fn stray_ready(&mut self, ino: Ino) -> Exec<()> {
         let dir = self.stray_dir(ino);
         self.chain(dir)?;
-        self.entry(DirFrag::whole(dir), &stray_name(ino)).map(|_| ())
+        // No client sees names there.
+        let others = self.early.others;
+        let found = self.entry(DirFrag::whole(dir), &stray_name(ino)).map(|_| ());
+        self.early.others = others;
+        found
     }
 
     /// Moves an inode from where it lived, of which the entry is set already, to its stray

@@ -99,6 +99,7 @@ impl Mds {
             _ => (says == me).then_some(FIRST),
         };
         self.peers.runs.set(first, count, known);
+        self.rules_change();
         if self.conf.bug != Bug::RunsNotLogged {
             self.log.open.runs.push((first, count, known));
         }

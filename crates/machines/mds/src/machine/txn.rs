@@ -127,6 +127,7 @@ impl Mds {
         self.peers.decided.insert(txn.id, (batch, ranks));
         self.log_decided(txn.id);
         self.seen = self.seen.max(self.log.open());
+        self.shows(self.log.open());
     }
 
     /// An owner's halves are ready, or cannot be.

@@ -90,6 +90,7 @@ impl Mds {
             // Others are not supported.
             return fail(Errno::EOPNOTSUPP);
         }
+        self.rules_change();
         self.changed(ino, request.stamp);
         Ok(Answer { target: Some(ino), wrote: true, ..Answer::default() })
     }

@@ -5,7 +5,7 @@
 
 use crate::action::Action;
 use crate::event::{CapsUpdate, Claim, Event};
-use crate::request::{Extra, FileLock, InodeStat, LockKind, Op, Release, Request};
+use crate::request::{Extra, FileLock, InodeStat, LockKind, Op, Release, Reply, Request};
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
@@ -408,10 +408,26 @@ impl Claims {
     }
 }
 
-/// What a client is told, in order, with the batch that must be durable before.
+/// Something that a client is told.
+#[derive(Debug)]
+struct Told {
+    /// Counts what the client is told.
+    number: u64,
+    /// The batch that must be durable before.
+    leaves: Batch,
+    /// The batch with which it is safe.
+    safe: Batch,
+    bytes: usize,
+    action: Action,
+}
+
+/// What a client is told, in order. Beside that are words that what follows does not wait for: they
+/// do not overtake what was said before them.
 #[derive(Default, Debug)]
 pub(crate) struct Output {
-    list: VecDeque<(Batch, usize, Action)>,
+    list: VecDeque<Told>,
+    aside: VecDeque<Told>,
+    number: u64,
     bytes: usize,
 }
 
@@ -420,28 +436,62 @@ impl Output {
         self.bytes
     }
 
-    pub fn push(&mut self, batch: Batch, action: Action) {
-        let bytes = action_bytes(&action);
-        self.bytes += bytes;
-        self.list.push_back((batch, bytes, action));
+    /// Compares what is kept with a full count.
+    pub fn check(&self) -> Result<(), String> {
+        let all = self.list.iter().chain(&self.aside).map(|t| action_bytes(&t.action));
+        same("what clients are told", self.bytes, all.sum())
     }
 
-    /// The next one, if it may leave.
+    fn told(&mut self, leaves: Batch, safe: Batch, action: Action) -> Told {
+        let bytes = action_bytes(&action);
+        self.bytes += bytes;
+        self.number += 1;
+        Told { number: self.number, leaves, safe, bytes, action }
+    }
+
+    pub fn push(&mut self, leaves: Batch, safe: Batch, action: Action) {
+        let told = self.told(leaves, safe, action);
+        self.list.push_back(told);
+    }
+
+    pub fn push_aside(&mut self, batch: Batch, action: Action) {
+        let told = self.told(batch, batch, action);
+        self.aside.push_back(told);
+    }
+
+    /// The next one, if there is one that may leave.
     pub fn pop(&mut self, durable: Batch) -> Option<Action> {
-        if self.list.front()?.0 > durable {
-            return None;
+        let first = |list: &VecDeque<Told>| {
+            let told = list.front().filter(|t| t.leaves <= durable)?;
+            Some(told.number)
+        };
+        let next = match (first(&self.list), first(&self.aside)) {
+            (Some(number), Some(aside)) if aside < number => self.aside.pop_front(),
+            (None, Some(_)) => self.aside.pop_front(),
+            (Some(_), _) => self.list.pop_front(),
+            (None, None) => None,
+        };
+        let mut told = next?;
+        self.bytes -= told.bytes;
+        if told.safe > durable
+            && let Action::Reply(client, reply) = &mut told.action
+        {
+            reply.safe = false;
+            let again = Action::Reply(*client, Box::new(Reply::bare(reply.tid, reply.result)));
+            self.push_aside(told.safe, again);
         }
-        let (_, bytes, action) = self.list.pop_front()?;
-        self.bytes -= bytes;
-        Some(action)
+        Some(told.action)
     }
 
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.is_empty() && self.aside.is_empty()
     }
 
+    /// All of it, with the batches with which it is safe.
     pub fn into_all(self) -> impl Iterator<Item = (Batch, Action)> {
-        self.list.into_iter().map(|(batch, _, action)| (batch, action))
+        let mut all: Vec<Told> = self.list.into_iter().chain(self.aside).collect();
+        all.sort_by_key(|t| t.number);
+        all.into_iter().map(|t| (t.safe, t.action))
     }
 }
 
@@ -510,6 +560,48 @@ fn event_bytes(event: &Event) -> usize {
         _ => 0,
     };
     size_of::<Event>() + more
+}
+
+/// Requests that clients were answered, in the order in which they come.
+#[derive(Default, Debug)]
+pub(crate) struct Replays {
+    map: BTreeMap<ClientId, VecDeque<Request>>,
+    bytes: usize,
+}
+
+impl Replays {
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Compares what is kept with a full count.
+    pub fn check(&self) -> Result<(), String> {
+        let all = self.map.values().flatten().map(request_bytes);
+        same("requests that were answered", self.bytes, all.sum())
+    }
+
+    pub fn clients(&self) -> Vec<ClientId> {
+        self.map.keys().copied().collect()
+    }
+
+    pub fn push(&mut self, client: ClientId, request: Request) {
+        self.bytes += request_bytes(&request);
+        self.map.entry(client).or_default().push_back(request);
+    }
+
+    pub fn pop(&mut self, client: ClientId) -> Option<Request> {
+        let request = self.map.get_mut(&client)?.pop_front();
+        self.bytes -= request.as_ref().map_or(0, request_bytes);
+        if request.is_none() {
+            self.map.remove(&client);
+        }
+        request
+    }
+
+    pub fn forget(&mut self, client: ClientId) {
+        let gone = self.map.remove(&client).unwrap_or_default();
+        self.bytes -= gone.iter().map(request_bytes).sum::<usize>();
+    }
 }
 
 /// Events that wait until clients are back.

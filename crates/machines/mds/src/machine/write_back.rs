@@ -197,7 +197,10 @@ impl Mds {
         self.flush = Some(Flushing::Tables(upto));
         // The open batch may still get changes of tables that are not in these.
         self.writes.insert(token, Write { what: What::Tables, since: self.log.open(), version: 0 });
-        let tables = Box::new(self.tables());
+        let mut tables = Box::new(self.tables());
+        for (space, next) in &mut tables.next {
+            *next = self.unpromised(*space).max(*next);
+        }
         self.hold(batch, Action::WriteTables { token, tables });
         true
     }
