@@ -71,6 +71,7 @@ def servers(cl, tmp_path_factory):
     for pool in ("cephfs_metadata", "cephfs_data"):
         cl.command(prefix="osd pool create", pool=pool, pg_num=8)
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="3")
+    cl.command(prefix="config set", who="mds", name="mds_early_reply", value="true")
     cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
     s.start("a")
     eventually(lambda: s.active() == "a", what="an active metadata server")
