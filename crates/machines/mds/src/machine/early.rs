@@ -13,52 +13,13 @@
 
 use super::Mds;
 use super::operation::{Exec, Kind, OpId, OpState, Phase};
-use super::weight::Replays;
+use super::state::Ahead;
 use crate::conf::Bug;
 use crate::request::Request;
 use crate::types::{Batch, ClientId, Ino, Space};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// So many numbers of a space are promised ahead. As many are lost with a server.
 const AHEAD: u64 = 16_384;
-
-/// Numbers of a space that may be given out before the log has what gets them.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Ahead {
-    /// All below this one, when this batch is durable.
-    pub bound: u64,
-    batch: Batch,
-    /// All below this one, already.
-    before: u64,
-}
-
-/// What the current operation shows, and to which client; and what came of early answers of the
-/// server before this one.
-#[derive(Default, Debug)]
-pub(crate) struct Early {
-    /// The client of which the current operation is a request, else 0.
-    pub actor: ClientId,
-    /// The client that would say again what the current operation counts, else 0.
-    pub counter: ClientId,
-    /// What the current operation saw that is not its client's own is durable with this batch.
-    pub others: Batch,
-    /// The batch of the last change of what holds for many inodes: where a directory is, its layout,
-    /// quota and pins, and which owner has them. All is shown by it.
-    pub rules: Batch,
-    /// The inode that the current request made.
-    pub made: Option<Ino>,
-    /// The current request was answered by the server before this one.
-    pub resent: bool,
-    pub ahead: BTreeMap<Space, Ahead>,
-    /// From these numbers on the server before this one had given out none that its log tells of.
-    pub fresh: BTreeMap<Space, u64>,
-    /// Requests that were answered, and are to be carried out again.
-    pub replays: Replays,
-    /// Those that are carried out.
-    running: BTreeMap<ClientId, OpId>,
-    /// Those of them that wait for clients.
-    waiting: BTreeSet<OpId>,
-}
 
 impl Mds {
     /// Sets whether changes are answered before they are durable.

@@ -3,7 +3,7 @@
 use super::decay::Recalls;
 use super::operation::OpId;
 use super::runs::Runs;
-use super::weight::{Output, Weight};
+use super::weight::{Output, Replays, Weight};
 use crate::action::Action;
 use crate::event::{Event, Token};
 use crate::peer::{Lot, LotId, Prepared, Root, TxnId};
@@ -351,4 +351,42 @@ impl RootAbove {
     pub fn of(root: &Root) -> Self {
         RootAbove { above: root.above, layout: root.layout.clone(), random: root.random }
     }
+}
+
+/// Numbers of a space that may be given out before the log has what gets them.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Ahead {
+    /// All below this one, when this batch is durable.
+    pub bound: u64,
+    pub batch: Batch,
+    /// All below this one, already.
+    pub before: u64,
+}
+
+/// What the current operation shows, and to which client; and what came of early answers of the
+/// server before this one.
+#[derive(Default, Debug)]
+pub(crate) struct Early {
+    /// The client of which the current operation is a request, else 0.
+    pub actor: ClientId,
+    /// The client that would say again what the current operation counts, else 0.
+    pub counter: ClientId,
+    /// What the current operation saw that is not its client's own is durable with this batch.
+    pub others: Batch,
+    /// The batch of the last change of what holds for many inodes: where a directory is, its
+    /// layout, quota and pins, and which owner has them. All is shown by it.
+    pub rules: Batch,
+    /// The inode that the current request made.
+    pub made: Option<Ino>,
+    /// The current request was answered by the server before this one.
+    pub resent: bool,
+    pub ahead: BTreeMap<Space, Ahead>,
+    /// From these numbers on the server before this one had given out none that its log tells of.
+    pub fresh: BTreeMap<Space, u64>,
+    /// Requests that were answered, and are to be carried out again.
+    pub replays: Replays,
+    /// Those that are carried out.
+    pub running: BTreeMap<ClientId, OpId>,
+    /// Those of them that wait for clients.
+    pub waiting: BTreeSet<OpId>,
 }
