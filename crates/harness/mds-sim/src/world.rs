@@ -362,7 +362,8 @@ impl World {
             moves: self.scenario.moves || self.scenario.trees,
             trees: self.scenario.trees,
             early_reply: self.scenario.early,
-            peer_retry: 3 * MS,
+            // An owner that waits for its log is not asked again and again.
+            peer_retry: (3 * MS).max(3_000 * self.scenario.log_us),
             cache_entries_max: self.scenario.cache,
             dirty_entries_max: 20,
             log_batches_max: self.scenario.log,

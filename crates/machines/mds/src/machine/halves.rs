@@ -78,6 +78,8 @@ impl Mds {
     }
 
     fn unlock(&mut self, txn: TxnId) {
+        // A successor keeps what they need until the log says that they are gone.
+        self.rules_change();
         let kept: Vec<Ino> =
             self.peers.locked.iter().filter(|(_, l)| l.0 == txn).map(|(ino, _)| *ino).collect();
         self.again.extend(std::mem::take(&mut self.peers.behind_makes));

@@ -97,7 +97,9 @@ impl Mds {
         self.writes(client, dir, Group::File);
         self.settled()?;
         let is_dir = inode.is_dir();
-        let (owner, random) = match is_dir {
+        // What was answered early was made here, whatever pins and owners there are now.
+        let elsewhere = is_dir && !(state.resent && request.replay != Some(Ino(0)));
+        let (owner, random) = match elsewhere {
             true => self.place(client, request, dir, &name),
             false => (self.conf.rank, Default::default()),
         };
