@@ -10,7 +10,7 @@ import subprocess
 import cephfs
 import pytest
 
-from conftest import BINARY
+from conftest import BINARY, Cluster
 
 PATIENCE = 60
 
@@ -70,6 +70,24 @@ class Servers:
 
     def sessions(self):
         return self.cluster.ceph_json("tell", f"mds.{self.active()}", "session", "ls")
+
+
+def new_cluster(siphon_factory, server="siphon"):
+    """A cluster of its own for a module, if the server that the tests ask for is there."""
+    needs_server(server)
+    c = siphon_factory()
+    c.start()
+    return Cluster(c.conf, "default")
+
+
+def new_servers(cl, directory, server="siphon", more=()):
+    """A file system `cephfs` that has no server yet, with pools for more data, and what starts servers for it."""
+    for pool in ("cephfs_metadata", "cephfs_data", *more):
+        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
+    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
+    for pool in more:
+        cl.command(prefix="fs add_data_pool", fs_name="cephfs", pool=pool)
+    return Servers(cl, directory, server)
 
 
 def mounted(cl):

@@ -13,7 +13,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import PATIENCE, Servers, mounted, needs_server, read, write
+from file_systems import PATIENCE, mounted, new_cluster, new_servers, read, write
 
 # A client of its own process that changes names until it is told to end, and then says what there is to be.
 WORKER = """
@@ -58,21 +58,14 @@ fs.unmount()
 
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
-    from conftest import Cluster
-    needs_server("siphon")
-    c = siphon_factory()
-    c.start()
-    return Cluster(c.conf, "default")
+    return new_cluster(siphon_factory)
 
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
-    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
-    for pool in ("cephfs_metadata", "cephfs_data"):
-        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
+    s = new_servers(cl, tmp_path_factory.mktemp("mds"))
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="3")
     cl.command(prefix="config set", who="mds", name="mds_early_reply", value="true")
-    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
     s.start("a")
     eventually(lambda: s.active() == "a", what="an active metadata server")
     s.start("b")

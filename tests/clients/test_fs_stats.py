@@ -9,7 +9,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import Servers, is_stock, mounted, needs_server, read, write
+from file_systems import is_stock, mounted, new_cluster, new_servers, read, write
 
 COUNTERS = ["cap_hit", "read_latency", "write_latency", "metadata_latency", "dentry_lease", "opened_files", "pinned_icaps",
             "opened_inodes", "read_io_sizes", "write_io_sizes", "avg_read_latency", "stdev_read_latency", "avg_write_latency",
@@ -20,21 +20,14 @@ ENABLE = "use `ceph mgr module enable stats` to enable it"
 
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
-    from conftest import Cluster
-    needs_server("siphon")
-    c = siphon_factory()
-    c.start()
-    return Cluster(c.conf, "default")
+    return new_cluster(siphon_factory)
 
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
     """Two ranks and a server that waits."""
-    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
-    for pool in ("cephfs_metadata", "cephfs_data"):
-        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
+    s = new_servers(cl, tmp_path_factory.mktemp("mds"))
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="5")
-    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
     cl.command(prefix="fs set", fs_name="cephfs", var="max_mds", val="2")
     for name in ("a", "b", "c"):
         s.start(name)

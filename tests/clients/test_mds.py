@@ -24,7 +24,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import PATIENCE, Servers, mounted, needs_server, read, write
+from file_systems import PATIENCE, mounted, new_cluster, new_servers, read, write
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
 FUSE = os.path.exists("/dev/fuse") and shutil.which("ceph-fuse") is not None
@@ -82,22 +82,14 @@ fs.unmount()
 
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
-    from conftest import Cluster
-    needs_server("siphon")
-    c = siphon_factory()
-    c.start()
-    return Cluster(c.conf, "default")
+    return new_cluster(siphon_factory)
 
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
     """A file system with an active server and one that waits."""
-    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
-    for pool in ("cephfs_metadata", "cephfs_data", "cephfs_more"):
-        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
+    s = new_servers(cl, tmp_path_factory.mktemp("mds"), more=("cephfs_more",))
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="5")
-    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
-    cl.command(prefix="fs add_data_pool", fs_name="cephfs", pool="cephfs_more")
     s.start("a")
     eventually(lambda: s.active() == "a", what="an active metadata server")
     s.start("b")

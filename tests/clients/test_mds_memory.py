@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from conftest import eventually
-from file_systems import PATIENCE, Servers, mounted, needs_server
+from file_systems import PATIENCE, mounted, new_cluster, new_servers
 
 cephfs = pytest.importorskip("cephfs")
 
@@ -72,21 +72,14 @@ class Holder:
 
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
-    from conftest import Cluster
-    needs_server("siphon")
-    c = siphon_factory()
-    c.start()
-    return Cluster(c.conf, "default")
+    return new_cluster(siphon_factory)
 
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
-    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
+    s = new_servers(cl, tmp_path_factory.mktemp("mds"))
     if s.stock:
         pytest.skip("a stock server bounds no client")
-    for pool in ("cephfs_metadata", "cephfs_data"):
-        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
-    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
     set_limit(cl, LIMIT)
     s.start("a")
     eventually(lambda: s.active() == "a", what="an active metadata server")

@@ -18,7 +18,7 @@ from conftest import BINARY, CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import Servers, mounted, needs_server, read, write
+from file_systems import mounted, new_cluster, new_servers, read, write
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -62,20 +62,12 @@ class Stocks:
 
 @pytest.fixture(scope="module")
 def cl(siphon_factory):
-    from conftest import Cluster
-    needs_server("siphon")
-    c = siphon_factory()
-    c.start()
-    return Cluster(c.conf, "default")
+    return new_cluster(siphon_factory)
 
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
-    s = Servers(cl, tmp_path_factory.mktemp("mds"), "siphon")
-    for pool in ("cephfs_metadata", "cephfs_data", "cephfs_more"):
-        cl.command(prefix="osd pool create", pool=pool, pg_num=8)
-    cl.command(prefix="fs new", fs_name="cephfs", metadata="cephfs_metadata", data="cephfs_data")
-    cl.command(prefix="fs add_data_pool", fs_name="cephfs", pool="cephfs_more")
+    s = new_servers(cl, tmp_path_factory.mktemp("mds"), more=("cephfs_more",))
     s.start("a")
     eventually(lambda: s.active() == "a", what="an active metadata server")
     yield s
