@@ -4,8 +4,8 @@
 //!   `state`: which state it asks for next.
 //! * `rank`: the core with what carries its actions out. `rank::load`: how it begins, and in what
 //!   form it is left; `rank::work`: reads, writes, the log; `rank::sessions`: clients.
-//!   `rank::forward`, `rank::onward`: requests that go on at another rank; `peers`: words between
-//!   servers.
+//!   `rank::forward`, `rank::onward`: requests that go on at another rank; `rank::exports`: clients
+//!   of what moves there; `peers`: words between servers.
 //! * `store`: objects; `log`: those of the log; `follow`: a server that reads it ahead of a
 //!   takeover. `at_rest`: inodes and entries in Ceph's form. `convert`: messages.
 //! * `report`: what the manager is told; `rank::counted`: what clients count.

@@ -6,7 +6,8 @@
 //! finds that it has none, and opens the file anew, with the other rank.
 //!
 //! If it looks between the two, it waits for what the import has promised. That takes an exact
-//! moment each time, so it is done several times, and again later.
+//! moment each time, so it is done several times, and again later. A stock server names the
+//! capability that the client has of the other rank instead; this one does not know it.
 
 use super::Rank;
 use super::sessions::tell;
@@ -29,8 +30,8 @@ impl Rank {
     /// Takes a capability from a client, and has it look where the inode is.
     pub(super) fn export(&self, client: ClientId, conn: &Rc<Connection>, message: &CapsMessage) {
         self.say_caps(conn, message);
-        // Of what was claimed after a takeover it is not known whether more is waited for.
-        if message.wanted == 0 && message.seq != 0 {
+        // Nothing waits for capabilities of a file that is not open.
+        if message.wanted == 0 {
             return;
         }
         self.wake(conn, message);

@@ -356,12 +356,18 @@ impl Mds {
         let Some(session) = self.sessions.get(&client) else { return };
         if session.record.flushes.contains_key(&flush) {
             let op = CapsOp::FlushAck { flush, dirty: update.dirty };
-            self.tell_of_gone(client, update.ino, update.cap_id, op);
+            self.tell_of_gone(client, update.ino, (update.cap_id, 0), op);
         }
     }
 
-    /// Tells a client of a capability of an inode that is not here.
-    fn tell_of_gone(&mut self, client: ClientId, ino: Ino, cap_id: u64, op: CapsOp) {
+    /// Tells a client of a capability of an inode that is not here, with what the client wants.
+    fn tell_of_gone(
+        &mut self,
+        client: ClientId,
+        ino: Ino,
+        (cap_id, wanted): (u64, u32),
+        op: CapsOp,
+    ) {
         let message = CapsMessage {
             op,
             inode: Box::new(Inode { ino, ..Inode::default() }),
@@ -369,7 +375,7 @@ impl Mds {
             cap_id,
             seq: 0,
             caps: caps::PIN,
-            wanted: 0,
+            wanted,
             max_size: 0,
         };
         self.tell(client, self.log.newest(), Action::Caps(client, Box::new(message)));
@@ -1018,8 +1024,8 @@ impl Mds {
 
     /// Goes on with all that moves: clients are back.
     pub(crate) fn go_on_moving(&mut self) {
-        for (client, ino, cap_id) in std::mem::take(&mut self.peers.exports) {
-            self.tell_of_gone(client, ino, cap_id, CapsOp::Export);
+        for (client, ino, cap_id, wanted) in std::mem::take(&mut self.peers.exports) {
+            self.tell_of_gone(client, ino, (cap_id, wanted), CapsOp::Export);
         }
         self.peers.choose_all = true;
         let roots = self.peers.lots.values().map(|l| l.root);

@@ -238,7 +238,7 @@ impl Mds {
         for claim in claims {
             let ino = claim.ino;
             if self.has_gone(ino) {
-                self.peers.exports.push((client, ino, claim.cap_id));
+                self.peers.exports.push((client, ino, claim.cap_id, claim.wanted));
                 continue;
             }
             let bytes = self.claims.insert(client, claim);

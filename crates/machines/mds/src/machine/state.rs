@@ -292,7 +292,7 @@ pub(crate) struct Peers {
     /// Roots that are reported without waiting for the next write.
     pub urgent: BTreeSet<Ino>,
     /// Capabilities that clients claim of what is not here any more.
-    pub exports: Vec<(ClientId, Ino, u64)>,
+    pub exports: Vec<(ClientId, Ino, u64, u32)>,
     /// The number of the next transaction.
     pub next_txn: u64,
     /// The current operation waits for no other transaction.
