@@ -149,8 +149,7 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x7ee5);
         let (spread, moves) = (rng.permille(150), rng.permille(300));
         let moving = Scenario::moving(seed);
-        // Trees are not tried with slow logs.
-        Scenario { spread, moves, trees: true, log_us: 800, ..moving }
+        Scenario { spread, moves, trees: true, ..moving }
     }
 
     /// The shape of a seed in which all owners come to rest, and come back. In some of them owners

@@ -26,9 +26,9 @@ const FEW: usize = 64;
 /// More directories above each other are a ring.
 const DEPTH_MAX: usize = 4_096;
 
-/// So many split directories are looked for, each for an entry of the one before. More are a ring
-/// of backtraces.
-const NESTED_MAX: u32 = 64;
+/// So many split directories are looked for or joined, each for the one before. More are a ring of
+/// backtraces.
+const NESTED_MAX: u32 = 256;
 
 /// So many reads find a directory split of which the inode says the contrary: it is damaged. A few
 /// may have begun before its entries were in one object.
@@ -153,18 +153,16 @@ impl Mds {
         let Some((dir, name)) = self.places.get(&ino).cloned() else {
             return self.fetch(Fetch::Backtrace(ino));
         };
-        // Roots of parts are in memory: this one is no more.
-        if !self.is_mine(dir) {
-            self.places.remove(&ino);
-            return fail(Errno::ESTALE);
+        if self.is_mine(dir) {
+            self.entry(DirFrag::whole(dir), &name)?;
         }
-        self.entry(DirFrag::whole(dir), &name)?;
         self.places.remove(&ino);
         if self.nodes.contains_key(&ino) {
             self.misplaced.remove(&ino);
             return Ok(());
         }
-        // It may have moved since its backtrace was read. One that says the same again is wrong.
+        // It may have moved since its backtrace was read, or the directory has another owner since.
+        // One that says the same again is wrong.
         let place = (dir, name);
         if self.misplaced.get(&ino) == Some(&place) {
             self.misplaced.remove(&ino);
@@ -244,20 +242,18 @@ impl Mds {
 
     /// Makes sure that all entries of a directory are in one object. Without its inode it cannot be
     /// known before something is read of it.
-    fn joined(&mut self, dir: Ino) -> Exec<()> {
+    pub(crate) fn joined(&mut self, dir: Ino) -> Exec<()> {
         if !self.nodes.contains_key(&dir) {
             if !self.splits.contains_key(&dir) {
                 return Ok(());
             }
-            if self.nested == NESTED_MAX {
-                return fail(Errno::EIO);
-            }
-            self.nested += 1;
-            let found = self.inode(dir);
-            self.nested -= 1;
-            found?;
+            self.nest(|mds| mds.inode(dir))?;
         }
         if self.get(dir)?.split == Split::Yes {
+            // The row that says that it is joined is in the directory above.
+            if let Some((above, _)) = self.nodes.get(&dir).and_then(|n| n.parent.clone()) {
+                self.nest(|mds| mds.chain(above))?;
+            }
             return self.fetch(Fetch::Join(dir));
         }
         if self.splits.get(&dir).is_some_and(|reads| *reads > SPLIT_READS_MAX) {
@@ -265,6 +261,17 @@ impl Mds {
             return fail(Errno::EIO);
         }
         Ok(())
+    }
+
+    /// What is needed of one split directory for another one.
+    fn nest(&mut self, f: impl FnOnce(&mut Self) -> Exec<()>) -> Exec<()> {
+        if self.nested == NESTED_MAX {
+            return fail(Errno::EIO);
+        }
+        self.nested += 1;
+        let done = f(self);
+        self.nested -= 1;
+        done
     }
 
     /// A directory of which something was to be read is split.
@@ -470,6 +477,7 @@ impl Mds {
                     && node.caps.is_empty()
                     && node.needs.is_empty()
                     && node.locks.is_none()
+                    && !self.fetching.contains_key(&Fetch::Join(ino))
                     && !self.purging.contains(&ino)
                     && !self.purgeable.contains(&ino)
                     && !self.truncating.contains(&ino)

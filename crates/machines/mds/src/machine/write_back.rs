@@ -109,6 +109,7 @@ impl Mds {
             return Ok(());
         }
         self.inode(dir.ino)?;
+        self.joined(dir.ino)?;
         let head = DirHead::of(self.get(dir.ino)?);
         let (max, durable) = (self.conf.write_entries_max, self.log.durable);
         let d = self.dir_mut(dir);
