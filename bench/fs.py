@@ -12,14 +12,19 @@ Both compare every answer with what was done. Prints operations a second, latenc
 processor time of the metadata server and of the cluster below it per operation, and ratios.
 """
 import argparse
+import contextlib
 import json
 import shutil
 import signal
+import statistics
 import sys
 import tempfile
 from pathlib import Path
 
+import fs_profile
 from clusters import BINARY, ROOT, TCMALLOC, Daemon, Siphon, Stock, need_space, rss, sh, wait
+from fs_failover import failover
+from fs_tree import tree
 from loaders import PROGRAMS, Loader, command_of, markdown, measured, record, row
 from loads import medians
 
@@ -33,23 +38,30 @@ class Server:
         self.kind, self.cluster, self.dir = kind, cluster, directory
         self.name = f"{kind} on {cluster.name}"
         self.fs = f"fs-{kind}"
-        data = directory / f"mds.{kind}"
-        data.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         for pool, pgs in ((f"{self.fs}-meta", 16), (f"{self.fs}-data", 32)):
             cluster.ceph("osd", "pool", "create", pool, str(pgs), str(pgs))
         cluster.ceph("fs", "flag", "set", "enable_multiple", "true", "--yes-i-really-mean-it")
         cluster.ceph("fs", "new", self.fs, f"{self.fs}-meta", f"{self.fs}-data")
         wait("active+clean", cluster.clean)
-        sh("ceph", "-c", cluster.conf, "auth", "get-or-create", f"mds.{kind}", "mon", "allow profile mds", "mgr", "allow profile mds",
-           "mds", "allow *", "osd", "allow rwx", "-o", data / "keyring")
-        self.daemon = Daemon(self.name, self.argv(data), data / "output", TCMALLOC if kind == "ceph" else None).spawn()
+        # A server that was killed and the one that took over have one name each.
+        self.active_name, self.standby_name = f"{kind}-a", f"{kind}-b"
+        self.waits = None
+        self.daemon = self.spawn(self.active_name)
         wait(f"the server {self.name}", self.active)
         clients = [PYTHON, ROOT / "bench/fs_clients.py"] if not native else [PROGRAMS / "fs-load"]
         self.load = Loader([*clients, "--conf", cluster.conf, "--fs", self.fs])
 
-    def argv(self, data):
+    def spawn(self, name):
+        data = self.dir / f"mds.{name}"
+        data.mkdir(exist_ok=True)
+        sh("ceph", "-c", self.cluster.conf, "auth", "get-or-create", f"mds.{name}", "mon", "allow profile mds", "mgr", "allow profile mds",
+           "mds", "allow *", "osd", "allow rwx", "-o", data / "keyring")
+        return Daemon(self.name, self.argv(name, data), data / "output", TCMALLOC if self.kind == "ceph" else None).spawn()
+
+    def argv(self, name, data):
         if self.kind == "ceph":
-            return ["ceph-mds", "-f", "-i", self.kind, "-c", self.cluster.conf, "--keyring", data / "keyring", "--mds-data", data, "--log-file", data / "log",
+            return ["ceph-mds", "-f", "-i", name, "-c", self.cluster.conf, "--keyring", data / "keyring", "--mds-data", data, "--log-file", data / "log",
                     "--admin-socket", data / "asok", "--run-dir", data, "--debug_mds=0", "--debug_ms=0"]
         # A node of the cluster with a metadata server alone.
         (self.dir / "run").mkdir(exist_ok=True)
@@ -58,15 +70,43 @@ class Server:
             (self.dir / file).write_text(text.replace(str(self.cluster.dir), str(self.dir)))
         for keyring in self.cluster.dir.glob("*keyring"):
             shutil.copy(keyring, self.dir)
-        return [BINARY, "mds", "--data-dir", self.dir, "--name", self.kind]
+        return [BINARY, "mds", "--data-dir", self.dir, "--name", name]
+
+    def dump(self):
+        return json.loads(self.cluster.ceph("fs", "dump", "-f", "json"))
+
+    def holder(self, dump):
+        """What a map says of the server that has the rank."""
+        for fs in dump["filesystems"]:
+            if fs["mdsmap"]["fs_name"] == self.fs:
+                return next((i for i in fs["mdsmap"]["info"].values() if i["rank"] == 0), None)
+        return None
+
+    def gid(self):
+        return self.holder(self.dump())["gid"]
 
     def active(self):
         if not self.daemon.running:
             raise SystemExit(f"{self.name} ended: {self.daemon.log.read_text()[-2000:]}")
-        for fs in json.loads(self.cluster.ceph("fs", "dump", "-f", "json"))["filesystems"]:
-            if fs["mdsmap"]["fs_name"] == self.fs:
-                return any(i["state"] == "up:active" for i in fs["mdsmap"]["info"].values())
-        return False
+        holder = self.holder(self.dump())
+        return holder is not None and holder["state"] == "up:active"
+
+    @contextlib.contextmanager
+    def standby(self):
+        """There is a standby while the block runs. At other times there is none: it might take another file system's rank."""
+        self.waits = self.spawn(self.standby_name)
+        try:
+            wait("a standby", lambda: any(s["name"] == self.standby_name for s in self.dump()["standbys"]))
+            yield
+        finally:
+            if self.waits:
+                self.waits.stop()
+                self.waits = None
+
+    def takes_over(self):
+        """The standby has the rank."""
+        self.daemon, self.waits = self.waits, None
+        self.active_name, self.standby_name = self.standby_name, self.active_name
 
     @property
     def servers(self):
@@ -80,8 +120,9 @@ class Server:
 
     def stop(self):
         self.load.close()
-        if self.daemon.running:
-            self.daemon.stop()
+        for daemon in filter(None, (self.waits, self.daemon)):
+            if daemon.running:
+                daemon.stop()
 
 
 def smallfile(s, o, clients, shared, number):
@@ -144,22 +185,30 @@ def table(results):
     """Rows of all servers, and under them the ratios of ours to Ceph's on the same OSDs, and to the whole stock cluster."""
     rows = []
     for test, by in results.items():
-        rows += [[test, name, *(r[f] for f in FIGURES)] for name, r in by.items()]
+        rows += [[test, name, *(r.get(f) for f in FIGURES)] for name, r in by.items()]
         for what, theirs in (("the same OSDs", "ceph on siphon"), ("whole clusters", "ceph on ceph")):
             if "siphon on siphon" in by and theirs in by:
                 ours, other = by["siphon on siphon"], by[theirs]
-                rows.append(["", f"**ratio**, {what}", *(ours[f] / other[f] if other[f] else None for f in FIGURES)])
+                rows.append(["", f"**ratio**, {what}", *(ours[f] / other[f] if other.get(f) else None for f in FIGURES)])
     return markdown(["test", "server", *HEADS], rows)
 
 
-def record_of(results, bytes_of, clients):
+def takeovers(taken):
+    """A table of takeovers: of all rounds the median, and of what clients wait also the worst."""
+    heads = list(next(iter(taken.values()))[0])
+    row = lambda name, rounds: [name, *(statistics.median(r[h] for r in rounds) for h in heads), max(r["last client s"] for r in rounds)]
+    return markdown(["SIGKILL of the server", *heads, "worst of rounds s"], [row(name, rounds) for name, rounds in taken.items()])
+
+
+def record_of(results, bytes_of, taken, clients):
     """Columns, rows and goals of a record: our server beside Ceph's on the same OSDs."""
     ours, theirs = "siphon on siphon", "ceph on siphon"
     columns = [f"siphon mds of ceph-mds, {clients} clients", "operations/s", "p50", "p99", "MDS CPU an operation", "CPU of the OSDs"]
     rows, goal = [], {}
     for test, by in results.items():
         if ours in by and theirs in by:
-            pair = lambda f: [by[ours][f], by[theirs][f]]
+            # Programs in a mount have no latencies.
+            pair = lambda f: [by[ours][f], by[theirs][f]] if f in by[ours] else ""
             rows.append([test, pair("per_second"), pair("p50"), pair("p99"), pair("mds us"), pair("cluster us")])
             if test.startswith(("create,", "stat after drop,")):
                 # Operations of a second of the server's time.
@@ -174,6 +223,12 @@ def record_of(results, bytes_of, clients):
               for name in results.get("create beside readdir", {}) if name == ours}
     if walked:
         goals.append({"goal": f"File systems, {clients} clients: p99 of a create beside a reader of a large directory, of that alone", "at_most": 2, "measured": {"": walked[ours]}})
+    if ours in taken:
+        worst = {f"{taken[ours][0]['capabilities']:,} capabilities": max(r["last client s"] for r in taken[ours])}
+        if theirs in taken:
+            worst["ceph-mds"] = max(r["last client s"] for r in taken[theirs])
+        goals.append({"goal": "File systems: SIGKILL of the server, from the map with another one to an answer for each client", "unit": " s", "at_most": 1,
+                      "measured": worst})
     return columns, rows, goals
 
 
@@ -187,7 +242,12 @@ def options(argv):
     a.add_argument("--seconds", type=float, default=5, help="length of a run of the client that creates")
     a.add_argument("--entries", type=int, default=40000, help="entries of the large directory")
     a.add_argument("--cached", type=int, default=20000, help="files for the measurement of memory")
-    a.add_argument("--tests", default="own,shared,walk,memory", help="which parts: directories of their own, a shared one, the large one, memory")
+    a.add_argument("--tests", default="own,shared,walk,memory,tree,failover,profile",
+                   help="which parts: directories of their own, a shared one, the large one, memory, a tree of sources, SIGKILL, perf of ours")
+    a.add_argument("--sources", type=int, default=6000, help="files of the tree of sources")
+    a.add_argument("--capabilities", type=int, default=100_000, help="capabilities that clients have when the server is killed")
+    a.add_argument("--holders", type=int, default=10, help="clients that have them")
+    a.add_argument("--early", action="store_true", help="our server answers changes before they are durable, too (mds_early_reply)")
     a.add_argument("--servers", default="siphon,ceph", help="which servers on Siphon's OSDs")
     a.add_argument("--ceph", action="store_true", help="a whole stock cluster, too")
     a.add_argument("--osd-size", type=int, default=6, help="GiB of each OSD")
@@ -206,10 +266,12 @@ def main(argv):
     base.mkdir(parents=True, exist_ok=True)
     clusters = [k(base / k.name, osd_gb=o.osd_size) for k in (Siphon, *([Stock] if o.ceph else []))]
     need_space(base, clusters)
-    servers, runs, bytes_of = [], {}, {}
+    servers, runs, bytes_of, taken, profiles = [], {}, {}, {}, {}
     try:
         for c in clusters:
             c.start()
+            if o.early:
+                c.ceph("config", "set", "mds", "mds_early_reply", "true")
         for c in clusters:
             for kind in o.servers.split(",") if c.name == "siphon" else ["ceph"]:
                 servers.append(Server(kind, c, base / f"mds-{kind}-{c.name}", o.native))
@@ -217,7 +279,8 @@ def main(argv):
         def add(s, suffix, rows):
             for op, r in rows.items():
                 runs.setdefault(f"{op}{suffix}", {}).setdefault(s.name, []).append(r)
-                print(f"  {op}{suffix}: {s.name} {r['per_second']:.0f}/s, p99 {r['p99']:.0f} us, MDS {r['mds us']:.0f} us, "
+                p99 = f"p99 {r['p99']:.0f} us, " if "p99" in r else ""
+                print(f"  {op}{suffix}: {s.name} {r['per_second']:.0f}/s, {p99}MDS {r['mds us']:.0f} us, "
                       f"cluster {r['cluster us']:.0f} us, {r['failed']} failed", file=sys.stderr, flush=True)
         number = 0
         for round_ in range(o.rounds):
@@ -234,15 +297,31 @@ def main(argv):
                 if "walk" in o.tests:
                     number += 1
                     add(s, "", walk(s, o, number))
+                if "tree" in o.tests:
+                    number += 1
+                    add(s, "", tree(s, o.sources, number))
+                if "profile" in o.tests and round_ == 0 and s.kind == "siphon":
+                    for clients in o.clients:
+                        number += 1
+                        profiles |= fs_profile.profile(s, clients, o.files, number)
+                if "failover" in o.tests and not o.native:
+                    number += 1
+                    taken.setdefault(s.name, []).append(failover(s, o, number))
+                    print(f"  failover: {s.name} {json.dumps(taken[s.name][-1])}", file=sys.stderr, flush=True)
         results = {test: {name: medians(rs) for name, rs in by.items()} for test, by in runs.items()}
-        print("\n" + table(results))
+        if results:
+            print("\n" + table(results))
+        if taken:
+            print("\n" + takeovers(taken))
+        if profiles:
+            print("\n" + fs_profile.tables(profiles))
         if bytes_of:
             heads = list(next(iter(bytes_of.values())))
             print("\n" + markdown(["server", *heads], [[name, *(b[h] for h in heads)] for name, b in bytes_of.items()]))
         if o.json:
-            Path(o.json).write_text(json.dumps({"runs": runs, "bytes": bytes_of}, indent=1))
+            Path(o.json).write_text(json.dumps({"runs": runs, "bytes": bytes_of, "takeovers": taken, "profiles": profiles}, indent=1))
         if o.record:
-            columns, rows, goals = record_of(results, bytes_of, "native" if o.native else "stock")
+            columns, rows, goals = record_of(results, bytes_of, taken, "native" if o.native else "stock")
             record(o.record, "file-systems", command_of("fs", argv), o.machine, columns, rows, goals)
     finally:
         for s in servers:

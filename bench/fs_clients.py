@@ -7,6 +7,8 @@
     read DIR --clients N --files M [--shared]        reads directories, and compares them with the files that were made
     alone DIR --seconds S                            one client creates
     beside DIR --clients N --files M --shared --seconds S    the same while another reads DIR with stat of each entry
+    begin DIR --clients N                            each client makes and removes a file in its directory, again and again
+    answered --after T [--end]                       when each was first answered after that moment of the monotonic clock
     drop                                             all clients mount anew, with nothing in their caches
 
 Each is answered with a line of JSON; latencies are microseconds.
@@ -21,6 +23,7 @@ import time
 
 MODE = 0o644
 SAMPLES_MAX = 10
+PATIENCE_S = 300
 
 
 class Measure:
@@ -84,7 +87,7 @@ def name_of(client, n):
 
 class Clients:
     def __init__(self, conf, fs, options):
-        self.conf, self.fs, self.options, self.mounts = conf, fs, options, []
+        self.conf, self.fs, self.options, self.mounts, self.background = conf, fs, options, [], None
 
     def connect(self, count):
         import cephfs
@@ -181,6 +184,14 @@ def run(clients, a):
         for n in range(a.clients):
             make_all(clients.mounts[0], dir_of(n))
         return {}
+    if a.command == "begin":
+        clients.background = Background(clients, a.clients, dir_of)
+        return {}
+    if a.command == "answered":
+        first = clients.background.first(a.after, PATIENCE_S)
+        if a.end:
+            clients.background.end()
+        return {"first": first}
     if a.command in ("create", "stat", "unlink"):
         def work(mount, number, start, measure):
             whose = (number + a.shift) % a.clients if a.of is None else a.of
@@ -229,15 +240,57 @@ def run(clients, a):
     return said
 
 
+class Background:
+    """Clients that go on while other commands are run. What the server has to do for each operation cannot be kept back."""
+
+    def __init__(self, clients, count, dir_of):
+        clients.connect(count)
+        self.stop, self.changed, self.failed = False, threading.Condition(), []
+        self.ends = [[] for _ in range(count)]
+        self.threads = [threading.Thread(target=self.run, args=(clients.mounts[n], n, f"{dir_of(n)}/again")) for n in range(count)]
+        for t in self.threads:
+            t.start()
+
+    def run(self, mount, number, path):
+        try:
+            while not self.stop:
+                for call in (lambda: create(mount, path), lambda: mount.unlink(path)):
+                    call()
+                    with self.changed:
+                        self.ends[number].append(time.monotonic())
+                        self.changed.notify_all()
+        except Exception as e:
+            with self.changed:
+                self.failed.append(f"client {number}: {type(e).__name__}: {e}")
+                self.changed.notify_all()
+
+    def first(self, after, timeout):
+        """When each was first answered after a moment."""
+        with self.changed:
+            done = self.changed.wait_for(lambda: self.failed or all(ends and ends[-1] > after for ends in self.ends), timeout)
+            if self.failed or not done:
+                raise RuntimeError(self.failed[0] if self.failed else f"not all clients were answered within {timeout} s")
+            return [next(at for at in ends if at > after) for ends in self.ends]
+
+    def end(self):
+        self.stop = True
+        for t in self.threads:
+            t.join()
+        if self.failed:
+            raise RuntimeError(self.failed[0])
+
+
 def parser():
     p = argparse.ArgumentParser(add_help=False)
-    p.add_argument("command", choices=["dirs", "create", "stat", "unlink", "read", "alone", "beside", "drop"])
+    p.add_argument("command", choices=["dirs", "create", "stat", "unlink", "read", "alone", "beside", "begin", "answered", "drop"])
     p.add_argument("dir", nargs="?")
     p.add_argument("--clients", type=int, default=1)
     p.add_argument("--files", type=int, default=0)
     p.add_argument("--shared", action="store_true")
     p.add_argument("--shift", type=int, default=0)
     p.add_argument("--of", type=int)
+    p.add_argument("--after", type=float, default=0)
+    p.add_argument("--end", action="store_true")
     p.add_argument("--seconds", type=float, default=1)
     return p
 
