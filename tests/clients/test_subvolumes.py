@@ -238,6 +238,29 @@ def test_each_uses_what_the_other_made(cl, ours, stocks, fs):
         assert maker("fs subvolume info", **args)[0] == errno.ENOENT
 
 
+@pytest.mark.parametrize("for_people", [False, True])
+def test_a_volume_is_shown_as_by_stock(ours, stocks, fs, for_people):
+    args = {"vol_name": "cephfs", "human_readable": for_people}
+    assert ours("fs subvolume create", vol_name="cephfs", sub_name=f"shown{for_people}")[0] == 0
+    path = ours("fs subvolume getpath", vol_name="cephfs", sub_name=f"shown{for_people}")[1]
+    write(fs, f"{path}/f", b"x" * 123_456)
+    fs.sync_fs()
+
+    def shown():
+        # What a pool takes is reported every few seconds.
+        both = stocks("fs volume info", **args), ours("fs volume info", **args)
+        return both if both[0] == both[1] and "cephfs_more" in both[0][1] else None
+
+    answers = lambda: f"{stocks('fs volume info', **args)} and {ours('fs volume info', **args)} to be the same"
+    (code, text, _), _ = eventually(shown, what=answers)
+    found = json.loads(text)
+    assert code == 0 and {*found, "used_size"} == {"mon_addrs", "pending_subvolume_deletions", "pools", "used_size"}
+    assert isinstance(found["used_size"], str if for_people else int), found
+    assert [p["name"] for p in found["pools"]["data"]] == ["cephfs_data", "cephfs_more"]
+    none = ours("fs volume info", vol_name="none", human_readable=for_people)
+    assert none[0] == stocks("fs volume info", vol_name="none", human_readable=for_people)[0] == errno.ENOENT
+
+
 def test_a_user_may_use_one_subvolume(cl, ours, fs, tmp_path):
     args = {"vol_name": "cephfs", "sub_name": "mine"}
     assert ours("fs subvolume create", **args, mode="777")[0] == 0

@@ -167,7 +167,8 @@ async fn status(a: Ask) -> Answer {
     Ok(a.format.reply(|| status_json(&a, &shown, &versions), || status_text(&a, &shown, &versions)))
 }
 
-fn pools(fs: &Filesystem) -> impl Iterator<Item = (i64, &'static str)> {
+/// Pools of a file system, with what each is for.
+pub(super) fn pools(fs: &Filesystem) -> impl Iterator<Item = (i64, &'static str)> {
     let metadata = fs.map.metadata_pool;
     let data = fs.map.data_pools.clone();
     std::iter::once((metadata, "metadata")).chain(data.into_iter().map(|id| (id, "data")))
@@ -269,7 +270,7 @@ fn status_text(a: &Ask, shown: &[&Filesystem], versions: &BTreeMap<String, Vec<S
 }
 
 /// A number in `width` columns and a unit (Ceph: `mgr_util.format_units`).
-fn short(n: f64, factor: f64, width: usize) -> String {
+pub(super) fn short(n: f64, factor: f64, width: usize) -> String {
     let whole = |unit: i32| format!("{:.0}", (n.trunc() / factor.powi(unit)).floor()).len();
     let mut unit = 0;
     while unit < 6 && whole(unit) > width - 1 {

@@ -1,10 +1,11 @@
 //! Commands about subvolumes and their groups (Ceph: module `volumes`, 16.2.15).
 
-use super::fs::{Ask, Later};
+use super::fs::{Ask, Later, pools, short};
 use super::{Answer, Entry, Run, unsupported};
 use crate::volumes::{Result, Volume, access, group, json_text, subvolume};
 use command::{Args, Command, Refusal, Reply, flags};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use types::errno::Errno;
 
 const fn ask(
@@ -57,6 +58,33 @@ async fn show(a: Ask, f: impl AsyncFnOnce(&Volume<'_>, &Args) -> Result<Value>) 
     .await
 }
 
+/// `fs volume info`: the pools, and what is below all subvolumes and in the trash.
+async fn volume_info(a: Ask) -> Answer {
+    let people = a.args.flag("human_readable");
+    let bytes = move |n: u64| match people {
+        true => Value::from(short(n as f64, 1024.0, 5)),
+        false => n.into(),
+    };
+    let mut lines: BTreeMap<&str, Vec<Value>> =
+        ["metadata", "data"].map(|kind| (kind, Vec::new())).into();
+    let fs = a.fs.by_name(a.args.req("vol_name"));
+    for (id, kind) in fs.into_iter().flat_map(pools) {
+        let pool = a.pools.get(&id).cloned().unwrap_or_default();
+        let (used, avail) = (bytes(pool.used), bytes(pool.avail));
+        let line = json!({"name": pool.name, "used": used, "avail": avail});
+        lines.entry(kind).or_default().push(line);
+    }
+    show(a, async |v, _| {
+        let mut value = json!({"pools": lines});
+        if let Some((used, pending)) = v.use_of_subvolumes().await? {
+            value["used_size"] = bytes(used);
+            value["pending_subvolume_deletions"] = pending.into();
+        }
+        Ok(value)
+    })
+    .await
+}
+
 /// The same for what changes the rights of users.
 async fn grant(
     mut a: Ask,
@@ -74,6 +102,12 @@ macro_rules! on_volume {
 }
 
 pub(super) const COMMANDS: &[Entry] = &[
+    ask(
+        "fs volume info name=vol_name,type=CephString name=human_readable,type=CephBool,req=false",
+        "Get the information of a CephFS volume",
+        "r",
+        |a| Box::pin(volume_info(a)),
+    ),
     ask(
         "fs subvolumegroup ls name=vol_name,type=CephString",
         "List subvolumegroups",

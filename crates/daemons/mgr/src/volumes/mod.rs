@@ -200,6 +200,24 @@ impl Volume<'_> {
         Ok(names)
     }
 
+    /// How many bytes are below [`BASE`], and how many entries the trash has; nothing if no
+    /// subvolume was ever made.
+    pub async fn use_of_subvolumes(&self) -> Result<Option<(u64, usize)>> {
+        let used = match self.mount.stat(&fs_client::path(BASE)).await {
+            Err(e) if e.is(Errno::ENOENT) => return Ok(None),
+            stat => stat.map_err(refusal)?.rbytes,
+        };
+        let mut dir = match self.mount.read_dir(&fs_client::path(TRASH)).await {
+            Err(e) if e.is(Errno::ENOENT) => return Ok(Some((used, 0))),
+            dir => dir.map_err(refusal)?,
+        };
+        let mut pending = 0;
+        while let Some(page) = dir.next().await.map_err(refusal)? {
+            pending += page.len();
+        }
+        Ok(Some((used, pending)))
+    }
+
     /// Makes a directory of groups or subvolumes, unless it is there.
     pub async fn base_dir(&self, path: &str) -> Result<()> {
         match self.mount.stat(&fs_client::path(path)).await {
