@@ -667,18 +667,18 @@ impl World {
         let before = self.history.iter().rposition(|d| {
             matches!(d, Done::Request { client: c, executed: e, .. } if *c == client && e.tid == tid)
         });
-        if let Some(i) = before {
-            if let Done::Request { executed: old, .. } = &self.history[i]
-                && old.wrote
-            {
-                // What was done stays where it was; this is its answer.
-                if executed.wrote {
-                    return Err(format!("{client:?} {tid}: carried out twice: {request:?}"));
-                }
-                self.mark("answered again");
-                return Ok(());
+        // One that changed nothing stays, too: if an owner refuses again and ends, its first word
+        // may still be the answer.
+        if let Some(i) = before
+            && let Done::Request { executed: old, .. } = &self.history[i]
+            && old.wrote
+        {
+            // What was done stays where it was; this is its answer.
+            if executed.wrote {
+                return Err(format!("{client:?} {tid}: carried out twice: {request:?}"));
             }
-            self.history.remove(i);
+            self.mark("answered again");
+            return Ok(());
         }
         let (reply, better) = self.is_done_again(&executed)?;
         self.history.push(Done::Request { rank, client, request, executed, life, reply, better });

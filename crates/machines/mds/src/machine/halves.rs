@@ -46,8 +46,8 @@ impl Mds {
         }
     }
 
-    /// Waits while halves that are ready keep the names of a directory. Halves that are not ready
-    /// do not wait: the others could wait for these.
+    /// Waits while halves that are ready keep the names of a directory, and whether it has any.
+    /// Halves that are not ready do not wait: the others could wait for these.
     pub(crate) fn unlocked(&mut self, dir: Ino) -> Exec<()> {
         if self.locked(dir) & NAMES == 0 {
             return Ok(());

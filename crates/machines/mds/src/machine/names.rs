@@ -381,6 +381,7 @@ impl Mds {
             return self.unlink_away(state, request, (dir, name), ino);
         }
         if rmdir {
+            self.unlocked(ino)?;
             self.look(ino);
             let inode = self.get(ino)?;
             if inode.dirstat.files + inode.dirstat.subdirs != 0 {

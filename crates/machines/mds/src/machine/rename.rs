@@ -159,6 +159,9 @@ impl Mds {
     fn ready_over(&mut self, client: ClientId, over: Ino) -> Exec<()> {
         let there = self.get(over)?;
         let is_dir = there.is_dir();
+        if is_dir {
+            self.unlocked(over)?;
+        }
         self.look(over);
         let there = self.get(over)?;
         if is_dir && there.dirstat.files + there.dirstat.subdirs != 0 {

@@ -163,6 +163,7 @@ impl Mds {
 
     /// Fails unless a directory has some empty directories in it, and nothing else.
     fn only_empty_dirs(&mut self, ino: Ino) -> Exec<()> {
+        self.unlocked(ino)?;
         let inode = self.get(ino)?;
         let few = u64::try_from(inode.dirstat.subdirs).is_ok_and(|n| n <= BELOW_MAX);
         let frag = DirFrag::whole(ino);
