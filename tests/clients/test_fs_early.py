@@ -65,7 +65,6 @@ def cl(siphon_factory):
 def servers(cl, tmp_path_factory):
     s = new_servers(cl, tmp_path_factory.mktemp("mds"))
     cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="3")
-    cl.command(prefix="config set", who="mds", name="mds_early_reply", value="true")
     s.start("a")
     eventually(lambda: s.active() == "a", what="an active metadata server")
     s.start("b")

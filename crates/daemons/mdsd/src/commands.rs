@@ -124,7 +124,7 @@ pub static PARTS: &[(&str, bool, &str)] = &[
     (
         "early replies",
         true,
-        "`mds_early_reply` (off): a client hears of its own change before it is durable.",
+        "`mds_early_reply`: a client hears of its own change before it is durable.",
     ),
     ("takeover by `ceph-mds`", true, "After a flush; see docs/file-systems.md."),
     (

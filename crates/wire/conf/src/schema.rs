@@ -228,7 +228,7 @@ mds_min_caps_per_client|uint|advanced|100|0..|r|mds|A client with no more capabi
 mds_session_cache_liveness_magnitude|size|advanced|10|0..63|r|mds|A client that used less than its capabilities divided by this power of two is asked for some.
 mds_session_cache_liveness_decay_rate|float|advanced|300|1..|r|mds|Half-life in seconds of how often a client used its capabilities.
 mds_max_completed_requests|uint|dev|100000|100..|r|mds|Changes of a client wait when so many are done of which it does not say that it has the answers.
-mds_early_reply|bool|advanced|false||r|mds|Whether a client hears of a change that it made before it is durable.
+mds_early_reply|bool|advanced|true||r|mds|Whether a client hears of a change that it made before it is durable.
 mds_export_ephemeral_distributed|bool|advanced|true||r|mds|Whether ceph.dir.pin.distributed of a directory spreads those made in it over ranks.
 mds_export_ephemeral_random|bool|advanced|true||r|mds|Whether ceph.dir.pin.random of a directory has a part of those made below it go to any rank.
 mds_export_ephemeral_random_max|float|advanced|0.01|0..1|r|mds|The largest part that ceph.dir.pin.random may say.

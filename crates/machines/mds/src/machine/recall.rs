@@ -22,7 +22,8 @@ const TIMES_FREE: usize = 2;
 const ASKED_FROM: usize = 7;
 /// And for so much that it has so many eighths left.
 const ASKED_TO: usize = 6;
-/// A client that has had more than it may for so long is complained of.
+/// A client that had more than it may, and has not given back what it was asked for since, is
+/// complained of after so long.
 const LATE: u64 = 30 * SECOND;
 
 /// What an operator should know of.
@@ -49,12 +50,23 @@ impl Mds {
     /// Whether a client has all that it may. One with few has its part whatever others hold, until
     /// an operator hears that there is too much in memory.
     pub(crate) fn is_over(&self, client: ClientId) -> bool {
-        let Some(session) = self.sessions.get(&client) else { return false };
-        let few = session.inodes.len() < self.conf.bounds.caps_min;
-        if few {
+        if self.has_few(client) {
             return self.is_oversized() && self.is_stuck();
         }
-        session.held > self.share()
+        self.sessions.get(&client).is_some_and(|s| s.held > self.share())
+    }
+
+    fn has_few(&self, client: ClientId) -> bool {
+        let min = self.conf.bounds.caps_min;
+        self.sessions.get(&client).is_some_and(|s| s.inodes.len() < min)
+    }
+
+    /// A client has more than it may.
+    fn note_over(&mut self, client: ClientId) {
+        let now = self.now;
+        if let Some(session) = self.sessions.get_as_it_weighs(&client) {
+            session.recalls.over_since.get_or_insert(now);
+        }
     }
 
     fn is_oversized(&self) -> bool {
@@ -83,6 +95,7 @@ impl Mds {
         if has || !self.is_over(state.client) {
             return Ok(());
         }
+        self.note_over(state.client);
         self.crowd(state, Errno::ENFILE)
     }
 
@@ -179,12 +192,16 @@ impl Mds {
             many.push((n, *client, to.min(n)));
         }
         for client in self.sessions.keys().copied().collect::<Vec<_>>() {
-            let over = self.is_over(client);
-            if let Some(session) = self.sessions.get_as_it_weighs(&client) {
-                match over {
-                    true => drop(session.recalls.over_since.get_or_insert(now)),
-                    false => session.recalls.over_since = None,
-                }
+            if self.is_over(client) {
+                self.note_over(client);
+                continue;
+            }
+            // One that was over has answered when it is asked for nothing any more.
+            let few = self.has_few(client);
+            if let Some(session) = self.sessions.get_as_it_weighs(&client)
+                && (few || session.held <= share / 8 * ASKED_FROM)
+            {
+                session.recalls.over_since = None;
             }
         }
         many.sort_by_key(|(n, client, _)| (std::cmp::Reverse(*n), *client));
