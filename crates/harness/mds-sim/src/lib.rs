@@ -14,7 +14,7 @@
 //! * [`world`]: time and what happens in it. [`client`]: clients, and what they cache.
 //! * [`mod@bench`]: one request at a time. [`disk`]: what is at rest.
 //! * [`model`]: what a file system is. [`scaling`]: how much several owners do. [`shares`]: what
-//!   subvolumes get of one.
+//!   subvolumes get of one. [`mod@takeover`]: how long clients wait for a successor.
 
 pub mod bench;
 pub mod client;
@@ -22,6 +22,7 @@ pub mod disk;
 pub mod model;
 pub mod scaling;
 pub mod shares;
+pub mod takeover;
 pub mod world;
 
 pub use world::{Report, Scenario, run};

@@ -459,7 +459,10 @@ impl Mds {
 
     /// Gives clients what they had before a failover.
     pub(crate) fn attach_claims(&mut self, ino: Ino) {
-        let Some(claims) = self.claims.remove(&ino) else { return };
+        let claims = self.claims.remove(ino);
+        if claims.is_empty() {
+            return;
+        }
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         for (client, claim) in claims {
             let Some(session) = self.sessions.get_mut(&client) else { continue };
@@ -534,7 +537,7 @@ impl Mds {
             self.flushed_before(client, update);
             return Ok(());
         }
-        let claimed = self.claims.get(&ino).is_some_and(|c| c.contains_key(&client));
+        let claimed = self.claims.contains(ino, client);
         if !claimed && !self.nodes.contains_key(&ino) {
             return Ok(());
         }

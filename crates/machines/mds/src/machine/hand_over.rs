@@ -23,7 +23,6 @@ use crate::conf::Bug;
 use crate::event::{Event, SessionEvent};
 use crate::peer::{HandOver, Message, TxnId};
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Rank};
-use std::collections::BTreeMap;
 use types::Errno;
 
 /// The owner that has what others leave.
@@ -151,9 +150,8 @@ impl Mds {
         if self.conf.rests {
             return false;
         }
-        let claimed = |c: &crate::event::Claim| !c.locks.is_empty();
         self.nodes.values().any(|n| n.locks.is_some() || self.is_open_and_gone(n))
-            || self.claims.values().flat_map(BTreeMap::values).any(claimed)
+            || self.claims.iter().any(|(_, claim)| !claim.locks.is_empty())
     }
 
     pub(crate) fn is_open_and_gone(&self, node: &super::node::Node) -> bool {

@@ -625,7 +625,7 @@ impl Mds {
             }
             // Nothing is there that the client could have.
             (Kind::Claimed(ino), Err(Stop::Fail(_) | Stop::Away | Stop::Park(_))) => {
-                self.claims.remove(ino);
+                self.claims.remove(*ino);
             }
             (Kind::Apply(txn), _) => {
                 self.peers.applying.remove(txn);

@@ -515,10 +515,9 @@ impl Mds {
             LotId::Space(_) => self.lot_of(*ino) == Some(id),
             LotId::Tree(root) => self.seems_within(*ino, root),
         };
-        let locked = |c: &crate::event::Claim| !c.locks.is_empty();
         let stays = |n: &Node| n.locks.is_some() || self.is_open_and_gone(n);
         self.nodes.iter().any(|(ino, n)| stays(n) && of(ino))
-            || self.claims.iter().any(|(ino, c)| c.values().any(locked) && of(ino))
+            || self.claims.iter().any(|(ino, claim)| !claim.locks.is_empty() && of(&ino))
     }
 
     /// Has requests of a subvolume or a tree wait, and clients give all back.
@@ -545,7 +544,7 @@ impl Mds {
         let of = |ino: &Ino| self.lot_of(*ino) == Some(id);
         let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty()).map(|(ino, _)| *ino);
         let held: BTreeSet<Ino> = held.filter(of).collect();
-        let claimed: Vec<Ino> = self.claims.keys().copied().filter(of).collect();
+        let claimed: Vec<Ino> = self.claims.inodes().filter(of).collect();
         self.judge.extend(held.iter().copied());
         if let Some(moving) = self.peers.moving.get_mut(&id) {
             moving.held = held;
@@ -577,7 +576,7 @@ impl Mds {
             || self.peers.prepared.values().any(|(_, p)| p.halves.iter().any(half))
             || self.purging.iter().any(of)
             || self.size_work.values().any(of)
-            || self.claims.keys().any(of)
+            || self.claims.iter().any(|(ino, _)| of(&ino))
             || self.recovering.iter().any(|ino| of(ino) && self.nodes.contains_key(ino))
             || self.truncating.iter().any(|ino| of(ino) && self.nodes.contains_key(ino))
         {

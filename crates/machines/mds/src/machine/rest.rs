@@ -157,7 +157,7 @@ impl Mds {
 
     /// Reads what clients claim, so that they can be asked for it.
     pub(crate) fn read_claimed(&mut self) {
-        for ino in self.claims.keys().copied().collect::<Vec<Ino>>() {
+        for ino in self.claims.inodes().collect::<Vec<Ino>>() {
             self.start(ClientId(0), Kind::Claimed(ino));
         }
     }

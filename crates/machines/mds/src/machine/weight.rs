@@ -338,73 +338,96 @@ impl Queue {
     }
 }
 
-/// What clients of the server before this one say that they had.
+/// What a client had, of an inode that is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub cap_id: u64,
+    pub issued: u32,
+    pub wanted: u32,
+    pub locks: Box<[(LockKind, FileLock)]>,
+}
+
+/// What clients of the server before this one say that they had. There may be millions, and each
+/// of another inode: one tree has them all.
 #[derive(Default, Debug)]
 pub(crate) struct Claims {
-    map: BTreeMap<Ino, BTreeMap<ClientId, Claim>>,
+    map: BTreeMap<(Ino, ClientId), Claimed>,
     bytes: usize,
+    /// What each client claimed, also what it claims no more.
+    lists: FxHashMap<ClientId, Vec<Ino>>,
+    listed: usize,
 }
 
-fn claim_bytes(claim: &Claim) -> usize {
-    slot::<Ino, BTreeMap<ClientId, Claim>>()
-        + slot::<ClientId, Claim>()
-        + claim.locks.capacity() * size_of::<(LockKind, FileLock)>()
-}
-
-impl Deref for Claims {
-    type Target = BTreeMap<Ino, BTreeMap<ClientId, Claim>>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.map
-    }
+fn claim_bytes(claim: &Claimed) -> usize {
+    slot::<(Ino, ClientId), Claimed>() + std::mem::size_of_val(&*claim.locks)
 }
 
 impl Claims {
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.listed * size_of::<Ino>()
     }
 
     /// Compares what is kept with a full count.
     pub fn check(&self) -> Result<(), String> {
-        let all = self.map.values().flat_map(BTreeMap::values);
-        same("claims", self.bytes, all.map(claim_bytes).sum())
+        same("claims", self.bytes, self.map.values().map(claim_bytes).sum())?;
+        same("lists of claims", self.listed, self.lists.values().map(Vec::len).sum())
     }
 
     /// Says how many bytes it takes.
     pub fn insert(&mut self, client: ClientId, claim: Claim) -> usize {
-        let bytes = claim_bytes(&claim);
+        let Claim { ino, cap_id, issued, wanted, locks } = claim;
+        let claimed = Claimed { cap_id, issued, wanted, locks: locks.into() };
+        let bytes = claim_bytes(&claimed);
         self.bytes += bytes;
-        let old = self.map.entry(claim.ino).or_default().insert(client, claim);
+        let old = self.map.insert((ino, client), claimed);
         self.bytes -= old.as_ref().map_or(0, claim_bytes);
-        bytes
+        self.lists.entry(client).or_default().push(ino);
+        self.listed += 1;
+        bytes + size_of::<Ino>()
+    }
+
+    /// All, in the order of inodes.
+    pub fn iter(&self) -> impl Iterator<Item = (Ino, &Claimed)> {
+        self.map.iter().map(|((ino, _), claim)| (*ino, claim))
+    }
+
+    /// Inodes that are claimed, each once.
+    pub fn inodes(&self) -> impl Iterator<Item = Ino> {
+        let mut last = None;
+        let each = self.map.keys().map(|(ino, _)| *ino);
+        each.filter(move |ino| last.replace(*ino) != Some(*ino))
+    }
+
+    pub fn contains(&self, ino: Ino, client: ClientId) -> bool {
+        self.map.contains_key(&(ino, client))
     }
 
     /// A claim of which the locks do not change.
-    pub fn get_mut(&mut self, ino: Ino, client: ClientId) -> Option<&mut Claim> {
-        self.map.get_mut(&ino)?.get_mut(&client)
+    pub fn get_mut(&mut self, ino: Ino, client: ClientId) -> Option<&mut Claimed> {
+        self.map.get_mut(&(ino, client))
     }
 
-    pub fn remove(&mut self, ino: &Ino) -> Option<BTreeMap<ClientId, Claim>> {
-        let all = self.map.remove(ino)?;
-        self.bytes -= all.values().map(claim_bytes).sum::<usize>();
-        Some(all)
+    /// Takes all claims of an inode out.
+    pub fn remove(&mut self, ino: Ino) -> Vec<(ClientId, Claimed)> {
+        let of = self.map.range((ino, ClientId(0))..=(ino, ClientId(u64::MAX)));
+        let clients: Vec<ClientId> = of.map(|((_, client), _)| *client).collect();
+        let one = |client| Some((client, self.remove_one(ino, client)?));
+        clients.into_iter().filter_map(one).collect()
     }
 
-    pub fn remove_one(&mut self, ino: Ino, client: ClientId) {
-        let Some(claims) = self.map.get_mut(&ino) else { return };
-        let old = claims.remove(&client);
-        self.bytes -= old.as_ref().map_or(0, claim_bytes);
-        if claims.is_empty() {
-            self.map.remove(&ino);
-        }
+    pub fn remove_one(&mut self, ino: Ino, client: ClientId) -> Option<Claimed> {
+        let old = self.map.remove(&(ino, client))?;
+        self.bytes -= claim_bytes(&old);
+        Some(old)
     }
 
+    /// Other clients' claims are not looked at: sessions end while there are millions.
     pub fn remove_all_of(&mut self, client: ClientId) {
-        let bytes = &mut self.bytes;
-        self.map.retain(|_, claims| {
-            *bytes -= claims.remove(&client).as_ref().map_or(0, claim_bytes);
-            !claims.is_empty()
-        });
+        let list = self.lists.remove(&client).unwrap_or_default();
+        self.listed -= list.len();
+        for ino in list {
+            self.remove_one(ino, client);
+        }
     }
 }
 
