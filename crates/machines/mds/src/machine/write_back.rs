@@ -5,6 +5,7 @@ use super::Mds;
 use super::operation::{Exec, Kind};
 use super::state::{Flushing, What, Write};
 use crate::action::{Action, DirHead};
+use crate::conf::Bug;
 use crate::event::Token;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name};
 
@@ -109,7 +110,9 @@ impl Mds {
             return Ok(());
         }
         self.inode(dir.ino)?;
-        self.joined(dir.ino)?;
+        if self.conf.bug != Bug::ChangeSplit {
+            self.joined(dir.ino)?;
+        }
         let head = DirHead::of(self.get(dir.ino)?);
         let (max, durable) = (self.conf.write_entries_max, self.log.durable);
         let d = self.dir_mut(dir);
