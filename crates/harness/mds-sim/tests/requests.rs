@@ -90,6 +90,22 @@ fn what_an_evicted_client_wrote_is_found() {
     assert_eq!(b.answer(found).unwrap().target.as_ref().unwrap().inode.size, 60_000);
 }
 
+/// Its times are those that it told, and not those at which its data came to the OSDs.
+#[test]
+fn what_a_client_told_before_it_left_is_not_looked_for() {
+    let mut b = Bench::new(Bench::conf());
+    b.open(2);
+    let wanted = caps::for_mode(true, true, false);
+    let layout = LayoutHints::default();
+    let op = Op::Create { mode: 0o644, wanted, exclusive: true, truncate: false, layout };
+    let ino = b.ask(Ino::ROOT, "f", op).target.unwrap().inode.ino;
+    b.disk.data.insert(ino, 60_000);
+    b.event(Event::Session(ClientId(1), SessionEvent::Close { seq: 0 }));
+    let found = b.send(2, Ino::ROOT, "f", NONE, Op::Lookup { mask: caps::FILE_SHARED });
+    let inode = b.answer(found).unwrap().target.as_ref().unwrap().inode.clone();
+    assert_eq!((inode.size, inode.ranges.len()), (0, 0));
+}
+
 #[test]
 fn a_quota_of_files_counts_what_is_below() {
     let mut b = Bench::new(Bench::conf());

@@ -349,7 +349,7 @@ impl Mds {
     }
 
     /// Takes back the right to write of a client that neither has nor wants it.
-    fn end_write(&mut self, client: ClientId, ino: Ino) {
+    pub(crate) fn end_write(&mut self, client: ClientId, ino: Ino) {
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         let writes = caps::FILE_WR | caps::FILE_BUFFER;
         let keeps = node.caps.get(&client).is_some_and(|c| (c.issued() | c.wanted) & writes != 0);
@@ -494,6 +494,11 @@ impl Mds {
         let id = self.start(client, Kind::Caps(Box::new(update)));
         self.caps_ops.entry((client, ino)).or_default().push_back(id);
         id
+    }
+
+    /// Whether a word of a client about an inode is not done yet.
+    pub(crate) fn is_flushing(&self, client: ClientId, ino: Ino) -> bool {
+        self.caps_ops.contains_key(&(client, ino))
     }
 
     /// A word of a client about an inode has come to its end: the next one goes on.

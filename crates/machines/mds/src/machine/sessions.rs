@@ -119,7 +119,7 @@ impl Mds {
                 let message = Action::Session(client, SessionMessage::FlushLog { seq });
                 self.tell_aside(client, self.log.newest(), message);
             }
-            SessionEvent::Close { .. } if known => self.end_session(client),
+            SessionEvent::Close { .. } if known => self.close_session(client),
             SessionEvent::Close { .. } => {
                 self.out.push_back(Action::Session(client, SessionMessage::Close));
             }
@@ -154,6 +154,19 @@ impl Mds {
             waiting.remove(&client);
         }
         self.perhaps_active();
+    }
+
+    /// A client ends its session. It has said how far it wrote, but for what is not done yet.
+    fn close_session(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get(&client) else { return };
+        let inodes: Vec<Ino> = session.inodes.iter().copied().collect();
+        for ino in inodes {
+            if !self.is_flushing(client, ino) {
+                self.drop_cap(client, ino);
+                self.end_write(client, ino);
+            }
+        }
+        self.end_session(client);
     }
 
     /// Ends a session: what the client had is free.
