@@ -54,9 +54,13 @@ fn keep_free_memory() {
 const LOG: &str = "warn,openraft=off";
 
 fn main() -> std::process::ExitCode {
-    #[cfg(feature = "mimalloc")]
-    keep_free_memory();
     let cli = cli::Cli::parse();
+    // Nothing comes back to a metadata server in the same rhythm, and its limit is for what it
+    // takes of the machine.
+    #[cfg(feature = "mimalloc")]
+    if !matches!(cli.command, cli::Command::Mds(_)) {
+        keep_free_memory();
+    }
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("SIPHON_LOG")

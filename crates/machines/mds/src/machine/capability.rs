@@ -272,7 +272,7 @@ impl Mds {
         }
         session.inodes.insert(ino);
         let next = &mut self.next_cap;
-        let cap = node.caps.entry(client).or_insert_with(|| {
+        let cap = node.caps.get_or_insert_with(client, || {
             *next += 1;
             Cap { id: *next, pending: caps::PIN, ..Cap::default() }
         });

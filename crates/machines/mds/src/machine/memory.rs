@@ -12,7 +12,7 @@ use super::node::{Cap, Directory, Dirty, Entry, Need, Node};
 use super::operation::{Kind, OpId, OpState};
 use super::state::Session;
 use super::weight::{
-    HEAP, Weigh, Weighed, Weight, boxed, inode_heap, request_bytes, slot, update_bytes,
+    HEAP, Weigh, Weighed, Weight, boxed, inode_heap, request_bytes, slot, tree, update_bytes,
 };
 use crate::request::{FileLock, LockKind};
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name};
@@ -33,7 +33,7 @@ impl Weigh for Node {
         let asked = |c: &Cap| c.asked.capacity() * size_of::<(u32, u32)>();
         boxed::<Ino, Node>()
             + inode_heap(&self.inode)
-            + self.caps.len() * slot::<ClientId, Cap>()
+            + self.caps.bytes()
             + self.caps.values().map(asked).sum::<usize>()
             + self.needs.capacity() * size_of::<Need>()
             + locks
@@ -56,9 +56,9 @@ impl Weigh for Directory {
     fn weigh(&self) -> usize {
         // The queue has the names.
         boxed::<DirFrag, Directory>()
-            + self.entries.len() * slot::<Name, Entry>()
-            + self.dirty.len() * slot::<Name, Dirty>()
-            + self.writing.len() * slot::<Name, Batch>()
+            + tree::<Name, Entry>(self.entries.len())
+            + tree::<Name, Dirty>(self.dirty.len())
+            + tree::<Name, Batch>(self.writing.len())
     }
 
     fn weight(&self) -> &Weight {
@@ -78,10 +78,10 @@ impl Weigh for Session {
         };
         slot::<ClientId, Session>()
             + grants
-            + self.inodes.len() * slot::<Ino, ()>()
-            + self.answered.len() * slot::<u64, ()>()
-            + self.record.completed.len() * slot::<u64, Ino>()
-            + self.record.flushes.len() * slot::<u64, ()>()
+            + tree::<Ino, ()>(self.inodes.len())
+            + tree::<u64, ()>(self.answered.len())
+            + tree::<u64, Ino>(self.record.completed.len())
+            + tree::<u64, ()>(self.record.flushes.len())
             + self.output.bytes()
     }
 
@@ -253,7 +253,7 @@ impl Mds {
         self.sessions.values().try_for_each(|s| s.output.check())?;
         let mut held: BTreeMap<ClientId, usize> = BTreeMap::new();
         for node in self.nodes.values() {
-            for (client, cap) in &node.caps {
+            for (client, cap) in node.caps.iter() {
                 *held.entry(*client).or_default() += cap.charge;
             }
         }
@@ -291,7 +291,7 @@ fn charge(node: &mut Node, sessions: &mut Weighed<BTreeMap<ClientId, Session>>) 
     // A part changes only as the number of clients doubles or halves: a directory that all clients
     // have is not charged anew with each of them.
     let part = (node.weight.bytes() + ENTRY) >> log;
-    for (client, cap) in &mut node.caps {
+    for (client, cap) in node.caps.iter_mut() {
         if cap.charge != part
             && let Some(session) = sessions.get_as_it_weighs(client)
         {

@@ -9,6 +9,7 @@ mod decay;
 mod early;
 mod emptying;
 mod entrance;
+mod few;
 mod halves;
 mod hand_over;
 mod lock_table;

@@ -1,5 +1,6 @@
 //! What is in memory of inodes and directories.
 
+use super::few::Few;
 use super::lock_table::Locks;
 use super::operation::OpId;
 use super::weight::Weight;
@@ -41,7 +42,7 @@ pub(crate) struct Node {
     pub changed: Last,
     /// The last change of what is counted below it.
     pub counted: Last,
-    pub caps: BTreeMap<ClientId, Cap>,
+    pub caps: Few<ClientId, Cap>,
     /// What operations that wait take back.
     pub needs: Vec<Need>,
     pub locks: Option<Box<Locks>>,
@@ -57,7 +58,7 @@ impl Node {
             parent,
             changed: Last::at(changed),
             counted: Last::default(),
-            caps: BTreeMap::new(),
+            caps: Few::default(),
             needs: Vec::new(),
             locks: None,
             placed: 0,

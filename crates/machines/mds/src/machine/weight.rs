@@ -16,10 +16,23 @@ use std::ops::Deref;
 /// What the allocator and the count of users add to bytes of their own.
 pub(crate) const HEAP: usize = 32;
 
-/// What an entry of a tree takes: nodes of trees are two thirds full, about.
+/// So many entries a tree has room for in one node.
+const LEAF: usize = 11;
+
+/// What an entry of a large tree takes: nodes of trees are two thirds full, about.
 pub(crate) const fn slot<K, V>() -> usize {
     let size = size_of::<K>() + size_of::<V>();
     size + size / 2 + 8
+}
+
+/// What a tree takes: the first node is there from the first entry on.
+pub(crate) const fn tree<K, V>(len: usize) -> usize {
+    let leaf = LEAF * (size_of::<K>() + size_of::<V>()) + HEAP;
+    match len {
+        0 => 0,
+        1..=LEAF => leaf,
+        _ => leaf + (len - LEAF) * slot::<K, V>(),
+    }
 }
 
 /// What a value in a box takes, with its key in a hash table.
@@ -519,9 +532,10 @@ impl Output {
 }
 
 pub(crate) fn inode_heap(inode: &Inode) -> usize {
-    let xattr = |(n, v): (&Name, &Bytes)| slot::<Name, Bytes>() + heap(n) + heap(v);
+    let xattr = |(n, v): (&Name, &Bytes)| heap(n) + heap(v);
     inode.layout.as_ref().map_or(0, |l| l.namespace.capacity())
-        + inode.ranges.len() * slot::<ClientId, u64>()
+        + tree::<ClientId, u64>(inode.ranges.len())
+        + tree::<Name, Bytes>(inode.xattrs.len())
         + heap(&inode.symlink)
         + heap(&inode.rest)
         + inode.xattrs.iter().map(xattr).sum::<usize>()
