@@ -17,7 +17,8 @@ shift
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd -P)
-packages="ceph-common ceph-base radosgw python3-rados python3-rbd python3-pytest fio coreutils bash libc-bin $*"
+packages="ceph-common ceph-base radosgw python3-rados python3-rbd python3-cephfs ceph-fuse python3-pytest fio
+    coreutils bash dash libc-bin diffutils git mount tar $*"
 unpacked=$dir/var/siphon-packages
 missing=
 for package in $packages; do

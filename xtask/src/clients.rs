@@ -19,6 +19,7 @@ const FIRST: &[&str] = &[
     "test_hosts.py",
     "test_thrash.py",
     "test_fs_hosts.py",
+    "test_fs_in_chroot.py",
     "test_rbd_model.py",
     "test_erasure.py",
     "test_full_disks.py",
