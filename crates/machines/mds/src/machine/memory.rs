@@ -12,7 +12,8 @@ use super::node::{Cap, Directory, Dirty, Entry, Need, Node};
 use super::operation::{Kind, OpId, OpState};
 use super::state::Session;
 use super::weight::{
-    HEAP, Weigh, Weighed, Weight, boxed, inode_heap, request_bytes, slot, tree, update_bytes,
+    Deferred, HEAP, Weigh, Weighed, Weight, boxed, inode_heap, request_bytes, slot, tree,
+    update_bytes,
 };
 use crate::request::{FileLock, LockKind};
 use crate::types::{Batch, ClientId, DirFrag, Ino, Inode, Name};
@@ -171,9 +172,15 @@ impl Mds {
             bytes_in_use: n(nodes.pinned),
             strays: n(self.purgeable.union(&self.purging).count()),
             session_bytes: n(self.sessions.sum().bytes + self.outside),
-            request_bytes: n(self.ops.sum().bytes + self.deferred.bytes()),
+            request_bytes: n(self.ops.sum().bytes + self.waiting_bytes()),
             claim_bytes: n(self.claims.bytes()),
         }
+    }
+
+    /// Bytes of what waits until it can begin.
+    fn waiting_bytes(&self) -> usize {
+        let parked = self.peers.parked.values().map(Deferred::bytes);
+        self.deferred.bytes() + parked.sum::<usize>()
     }
 
     /// Bytes in all.
@@ -184,7 +191,7 @@ impl Mds {
             + self.queue.bytes()
             + self.sessions.sum().bytes
             + self.ops.sum().bytes
-            + self.deferred.bytes()
+            + self.waiting_bytes()
             + self.early.replays.bytes()
             + self.claims.bytes()
             + self.outside
@@ -201,7 +208,7 @@ impl Mds {
             + nodes.pinned_values * names
             + self.sessions.sum().bytes
             + self.ops.sum().bytes
-            + self.deferred.bytes()
+            + self.waiting_bytes()
             + self.claims.bytes()
             + self.outside
             + self.bytes_of_runs()
@@ -249,6 +256,7 @@ impl Mds {
         self.queue.check()?;
         self.claims.check()?;
         self.deferred.check()?;
+        self.peers.parked.values().try_for_each(Deferred::check)?;
         self.early.replays.check()?;
         self.sessions.values().try_for_each(|s| s.output.check())?;
         let mut held: BTreeMap<ClientId, usize> = BTreeMap::new();

@@ -296,7 +296,7 @@ impl Mds {
             out.push(format!("{id:?}: {moving:?}"));
         }
         for (id, lot) in &self.peers.lots {
-            let parked = self.peers.parked.get(id).map_or(0, Vec::len);
+            let parked = self.peers.parked.get(id).map_or(0, Deferred::len);
             let (holder, turn, leaves, rested) =
                 (lot.holder, lot.turn, lot.parcel.is_some(), lot.rested);
             out.push(format!("{id:?}: {holder:?} {turn} {leaves} {rested}, {parked} parked"));

@@ -337,15 +337,14 @@ impl Mds {
     /// Keeps a request until that which it is about has come to its owner.
     pub(crate) fn park(&mut self, id: LotId, client: ClientId, request: &Request) {
         let parked = self.peers.parked.entry(id).or_default();
-        let tid = request.tid;
-        parked.retain(|e| !matches!(e, Event::Request(c, r) if (*c, r.tid) == (client, tid)));
+        parked.forget(client, request.tid);
         // What came back with it was taken in.
         let request = Request { releases: Vec::new(), ..request.clone() };
         parked.push(Event::Request(client, request));
     }
 
     fn unpark(&mut self, id: LotId) {
-        for event in self.peers.parked.remove(&id).unwrap_or_default() {
+        for event in self.peers.parked.remove(&id).unwrap_or_default().take() {
             self.take(event);
         }
     }

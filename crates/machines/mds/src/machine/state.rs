@@ -3,9 +3,9 @@
 use super::decay::Recalls;
 use super::operation::OpId;
 use super::runs::Runs;
-use super::weight::{Output, Replays, Weight};
+use super::weight::{Deferred, Output, Replays, Weight};
 use crate::action::Action;
-use crate::event::{Event, Token};
+use crate::event::Token;
 use crate::peer::{Lot, LotId, Prepared, Root, TxnId};
 use crate::request::FilePath;
 use crate::rights::Rights;
@@ -268,7 +268,7 @@ pub(crate) struct Peers {
     /// What is to go to another owner, up to the record that says so.
     pub moving: BTreeMap<LotId, Moving>,
     /// Requests that wait for what is on its way.
-    pub parked: BTreeMap<LotId, Vec<Event>>,
+    pub parked: BTreeMap<LotId, Deferred>,
     /// It is to be looked which owner these are to have.
     pub choose: BTreeSet<LotId>,
     /// All of them are.

@@ -641,7 +641,7 @@ impl Replays {
     }
 }
 
-/// Events that wait until clients are back.
+/// Events that wait until clients are back, or a subvolume or a tree has come to its owner.
 #[derive(Default, Debug)]
 pub(crate) struct Deferred {
     list: Vec<Event>,
@@ -661,6 +661,20 @@ impl Deferred {
     pub fn push(&mut self, event: Event) {
         self.bytes += event_bytes(&event);
         self.list.push(event);
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Drops a request.
+    pub fn forget(&mut self, client: ClientId, tid: u64) {
+        let bytes = &mut self.bytes;
+        self.list.retain(|event| {
+            let keeps = !matches!(event, Event::Request(c, r) if (*c, r.tid) == (client, tid));
+            *bytes -= if keeps { 0 } else { event_bytes(event) };
+            keeps
+        });
     }
 
     /// Takes all out.
