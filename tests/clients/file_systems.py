@@ -3,6 +3,7 @@
 The server is the one that the tests say, or with SIPHON_TEST_MDS the one that this names: `stock` for an unmodified
 `ceph-mds`, `siphon` for `siphon mds`.
 """
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import subprocess
 import cephfs
 import pytest
 
-from conftest import BINARY, Cluster
+from conftest import BINARY, Cluster, eventually
 
 PATIENCE = 60
 
@@ -94,6 +95,25 @@ def mounted(cl):
     fs = cephfs.LibCephFS(conffile=str(cl.conf))
     fs.mount()
     return fs
+
+
+@contextlib.contextmanager
+def fuse(cl, place):
+    """The file system at a place, by ceph-fuse. Its end needs a server, and is waited for."""
+    argv = ["ceph-fuse", "-f", "-c", str(cl.conf), str(place)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: os.path.ismount(place) or process.poll() is not None, timeout=PATIENCE, what=f"a mount at {place}")
+        assert process.poll() is None, f"ceph-fuse ended with {process.returncode}"
+        yield place
+    finally:
+        # Lazily, so that one that hangs ends no run.
+        subprocess.run(["umount", "--lazy", str(place)], check=process.poll() is None, timeout=PATIENCE)
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
 
 
 def write(fs, name, data, flags=os.O_WRONLY | os.O_CREAT, mode=0o644, at=0):

@@ -13,7 +13,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import PATIENCE, Servers, mounted, read, write
+from file_systems import PATIENCE, Servers, fuse, mounted, read, write
 
 FUSE = os.path.exists("/dev/fuse") and shutil.which("ceph-fuse") is not None
 
@@ -375,8 +375,7 @@ def test_the_end_of_either_server(cl, servers, clients, pinned, rank):
 @pytest.mark.skipif(not FUSE, reason="no FUSE here")
 def test_a_mounted_tree(cl, servers, clients, pinned, tmp_path):
     top, one = pinned
-    subprocess.run(["ceph-fuse", "-c", str(cl.conf), str(tmp_path)], check=True, capture_output=True, timeout=PATIENCE)
-    try:
+    with fuse(cl, tmp_path):
         here = tmp_path / one[1:]
         (here / "sub").mkdir()
         (here / "sub/file").write_text("text")
@@ -387,8 +386,6 @@ def test_a_mounted_tree(cl, servers, clients, pinned, tmp_path):
         subprocess.run(["diff", "-r", str(here), str(here.parent / "copy")], check=True, timeout=PATIENCE)
         shutil.rmtree(here.parent / "copy")
         assert sorted(os.listdir(here.parent)) == ["file", "one"]
-    finally:
-        subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=PATIENCE)
     assert read(clients[1], top + "/file") == b"text"
 
 

@@ -24,7 +24,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import PATIENCE, mounted, new_cluster, new_servers, read, write
+from file_systems import PATIENCE, fuse, mounted, new_cluster, new_servers, read, write
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
 FUSE = os.path.exists("/dev/fuse") and shutil.which("ceph-fuse") is not None
@@ -114,12 +114,8 @@ def mounts(cl, servers, tmp_path_factory):
     if not FUSE:
         pytest.skip("no FUSE here")
     places = [tmp_path_factory.mktemp(name) for name in ("left", "right")]
-    for place in places:
-        subprocess.run(["ceph-fuse", "-c", str(cl.conf), str(place)], check=True, capture_output=True, timeout=PATIENCE)
-    yield places
-    for place in places:
-        # Lazily, so that one that hangs ends no run.
-        subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=PATIENCE)
+    with fuse(cl, places[0]), fuse(cl, places[1]):
+        yield places
 
 
 @pytest.fixture
