@@ -378,7 +378,7 @@ impl Mds {
             self.recover_size(ino);
         }
         if stray && !ino.is_system() {
-            self.purgeable.insert(ino);
+            self.note_purgeable(ino);
         }
     }
 

@@ -451,7 +451,7 @@ impl Mds {
         self.barren = 0;
         self.gave_back(client);
         if nlink == Some(0) {
-            self.purgeable.insert(ino);
+            self.note_purgeable(ino);
         }
         self.judge.insert(ino);
         self.retry(ino);

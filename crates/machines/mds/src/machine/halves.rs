@@ -356,7 +356,7 @@ impl Mds {
         let nlink = &mut node.inode.nlink;
         *nlink = if more { *nlink + 1 } else { nlink.saturating_sub(1) };
         if *nlink == 0 {
-            self.purgeable.insert(ino);
+            self.note_purgeable(ino);
         }
         self.changed(ino, stamp);
         self.judge.insert(ino);

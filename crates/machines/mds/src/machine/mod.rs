@@ -135,6 +135,8 @@ pub struct Mds {
     // Strays and files of which the size changes.
     purgeable: BTreeSet<Ino>,
     purging: BTreeSet<Ino>,
+    /// All of `purgeable` wait for more of the log to be durable than this.
+    purge_waits: Option<Batch>,
     truncating: BTreeSet<Ino>,
     recovering: BTreeSet<Ino>,
     size_work: BTreeMap<Token, Ino>,
@@ -237,6 +239,7 @@ impl Mds {
             flush: None,
             purgeable: BTreeSet::new(),
             purging: BTreeSet::new(),
+            purge_waits: None,
             truncating: BTreeSet::new(),
             recovering: BTreeSet::new(),
             size_work: BTreeMap::new(),

@@ -425,7 +425,7 @@ impl Mds {
         } else {
             self.account(dir, change, request.stamp);
             if nlink == 0 {
-                self.purgeable.insert(ino);
+                self.note_purgeable(ino);
             }
         }
         Ok(())

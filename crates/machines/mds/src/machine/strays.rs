@@ -11,6 +11,7 @@ use crate::conf::Bug;
 use crate::event::Token;
 use crate::peer::LotId;
 use crate::types::{ClientId, DirFrag, Ino, Name, Rank, Space};
+use std::ops::Bound::{Excluded, Unbounded};
 use types::{Errno, Utime};
 
 /// The name of a stray.
@@ -46,7 +47,7 @@ impl Mds {
         self.placed(ino);
         self.account(dir, Change::name(is_dir, 1).with(stat, 1), stamp);
         if nlink == 0 {
-            self.purgeable.insert(ino);
+            self.note_purgeable(ino);
         }
     }
 
@@ -72,15 +73,34 @@ impl Mds {
         Ok(())
     }
 
+    /// An inode may have to be removed.
+    pub(crate) fn note_purgeable(&mut self, ino: Ino) {
+        self.purgeable.insert(ino);
+        if self.batch_of(ino) <= self.log.durable {
+            self.purge_waits = None;
+        }
+    }
+
     /// Begins to remove inodes that neither a name nor a client holds. Says whether there were any.
     pub(crate) fn purge(&mut self) -> bool {
         if !self.is_active() || self.peers.leaving >= Some(Leaving::Caps) {
             return false;
         }
-        let mut begun = false;
-        for ino in self.purgeable.clone() {
-            if self.purging.len() >= self.conf.purges_max {
+        if self.purge_waits == Some(self.log.durable) {
+            return false;
+        }
+        let (mut begun, mut waits, mut after) = (false, true, Ino(0));
+        // There may be many, and this is asked at each event.
+        while self.purging.len() < self.conf.purges_max {
+            let next = self.purgeable.range((Excluded(after), Unbounded)).next().copied();
+            let Some(ino) = next else {
+                self.purge_waits = waits.then_some(self.log.durable);
                 break;
+            };
+            after = ino;
+            // Nothing waits for a removal, so it does not have the log written.
+            if self.batch_of(ino) > self.log.durable {
+                continue;
             }
             let Some(node) = self.nodes.get(&ino) else {
                 self.purgeable.remove(&ino);
@@ -92,6 +112,7 @@ impl Mds {
                 continue;
             }
             if !self.serves(ino) {
+                waits = false;
                 continue;
             }
             let held = !node.caps.is_empty() && self.conf.bug != Bug::PurgeOpen;
@@ -107,6 +128,7 @@ impl Mds {
                 || self.truncating.contains(&ino)
                 || self.is_writing_backtrace(ino)
             {
+                waits = false;
                 continue;
             }
             self.purgeable.remove(&ino);
