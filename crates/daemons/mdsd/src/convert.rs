@@ -533,6 +533,7 @@ pub fn caps_in(tid: u64, m: &ClientCaps) -> Option<CapsUpdate> {
         dirty: m.dirty,
         // Clients of 16.2 send changes with an update, too.
         flush: (m.op == CapOp::FLUSH || (m.dirty != 0 && tid != 0)).then_some(tid),
+        sync: m.flags & ClientCaps::SYNC != 0,
         oldest_flush: m.oldest_flush_tid,
         attrs: CapAttrs {
             mode: m.mode,

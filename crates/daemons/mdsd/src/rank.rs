@@ -40,6 +40,9 @@ use types::{Epoch, Errno, PoolId};
 const QUOTA_EVERY: Duration = Duration::from_millis(250);
 /// Requests that begin before the thread reads from sockets again.
 const REQUESTS_AT_ONCE: usize = 4;
+/// So long a batch of the log goes on filling while nothing waits for it. A client that dies
+/// together with the server loses as much.
+const LOG_PAUSE: Duration = Duration::from_millis(50);
 /// Messages that wait until the rank is loaded, at most. Each connection is bounded besides.
 const WAITING_MAX: usize = 10_000;
 /// So often everything is flushed until the log is empty.
@@ -194,6 +197,7 @@ impl Rank {
             random: conf.bool("mds_export_ephemeral_random"),
             random_max: conf.f64("mds_export_ephemeral_random_max"),
             early_reply: conf.bool("mds_early_reply"),
+            log_pause: LOG_PAUSE.as_nanos() as u64,
             ..Conf::default()
         }
     }

@@ -464,7 +464,8 @@ impl Client {
         let room = if rng.permille(300) { rng.range(1, 1 << 24) } else { 0 };
         match self.update(ino) {
             Some((rank, update)) => {
-                let update = CapsUpdate { max_size: room, ..update };
+                let sync = update.flush.is_some_and(|flush| flush % 3 == 0);
+                let update = CapsUpdate { max_size: room, sync, ..update };
                 vec![Step::Send(rank, Event::Caps(self.id, update))]
             }
             None => Vec::new(),

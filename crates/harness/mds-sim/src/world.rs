@@ -68,6 +68,8 @@ pub struct Scenario {
     pub early: bool,
     /// Microseconds that a batch of the log takes, at most.
     pub log_us: u64,
+    /// Microseconds that a batch goes on filling while nothing waits for it.
+    pub pause_us: u64,
     /// Clients work with what they made themselves, mostly.
     pub apart: bool,
 }
@@ -99,6 +101,7 @@ impl Scenario {
             early: rng.permille(750),
             log_us: [800, 8_000, 80_000][rng.range(0, 3) as usize],
             apart: rng.permille(500),
+            pause_us: [0, 3_000, 50_000][rng.range(0, 3) as usize],
         }
     }
 
@@ -364,6 +367,7 @@ impl World {
             // An owner that waits for its log is not asked again and again.
             peer_retry: (3 * MS).max(3_000 * self.scenario.log_us),
             cache_entries_max: self.scenario.cache,
+            log_pause: self.scenario.pause_us * 1_000,
             dirty_entries_max: 20,
             log_batches_max: self.scenario.log,
             write_entries_max: 3,

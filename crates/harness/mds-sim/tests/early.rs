@@ -1,12 +1,13 @@
 //! Answers before what they tell of is durable, one by one.
 
 use mds::{
-    CapAttrs, CapsUpdate, Claim, ClientId, Event, Ino, InodeStat, LayoutHints, Op, SessionEvent,
-    SetAttr, caps,
+    Action, CapAttrs, CapsOp, CapsUpdate, Claim, ClientId, Conf, Event, Ino, InodeStat,
+    LayoutHints, Op, SessionEvent, SetAttr, caps,
 };
 use mds_sim::bench::Bench;
 
 const NONE: (Ino, &str) = (Ino(0), "");
+const PAUSE: u64 = 50_000_000;
 
 fn create(wanted: u32) -> Op {
     let layout = LayoutHints::default();
@@ -43,6 +44,66 @@ fn a_change_is_answered_at_once_and_again_when_it_is_durable() {
     let all = b.answers(tid);
     assert_eq!(all.len(), 2);
     assert!(all[1].safe && all[1].target.is_none() && all[1].dentry.is_none());
+}
+
+/// As above, with a log that is not written while nothing waits for it.
+fn bench_with_pauses() -> (Bench, Ino) {
+    let mut b = Bench::new(Conf { log_pause: PAUSE, ..Bench::conf() });
+    b.open(2);
+    let dir = b.mkdir(Ino::ROOT, "d");
+    b.pass(b.now + PAUSE);
+    (b, dir)
+}
+
+#[test]
+fn changes_that_nothing_waits_for_are_written_together() {
+    let (mut b, dir) = bench_with_pauses();
+    let batches = b.disk.log.len();
+    let all: Vec<u64> = (0..20).map(|n| b.send(1, dir, &format!("{n}"), NONE, create(0))).collect();
+    assert_eq!(b.disk.log.len(), batches);
+    assert!(all.iter().all(|tid| b.answers(*tid).len() == 1));
+    b.pass(b.now + PAUSE);
+    assert_eq!(b.disk.log.len(), batches + 1);
+    assert!(all.iter().all(|tid| b.answers(*tid).len() == 2 && b.answers(*tid)[1].safe));
+}
+
+#[test]
+fn the_log_is_written_at_once_for_those_that_wait() {
+    let (mut b, dir) = bench_with_pauses();
+    // Another client.
+    b.send(1, dir, "f", NONE, create(0));
+    let other = b.send(2, dir, "f", NONE, Op::Lookup { mask: 0 });
+    assert_eq!(b.answers(other).len(), 1);
+    // The client itself, for a program that does.
+    let made = b.send(1, dir, "g", NONE, create(caps::for_mode(true, true, false)));
+    assert_eq!(b.answers(made).len(), 1);
+    b.event(Event::Session(ClientId(1), SessionEvent::FlushLog { seq: 1 }));
+    assert_eq!(b.answers(made).len(), 2);
+    let stat = b.answers(made)[0].target.clone().expect("a file");
+    let flush = |flush, sync| CapsUpdate {
+        ino: stat.inode.ino,
+        cap_id: stat.cap.cap_id,
+        seq: stat.cap.seq,
+        issue_seq: stat.cap.seq,
+        caps: stat.cap.caps,
+        wanted: stat.cap.wanted,
+        dirty: caps::FILE_EXCL,
+        flush: Some(flush),
+        sync,
+        ..CapsUpdate::default()
+    };
+    let is =
+        |a: &Action| matches!(a, Action::Caps(_, m) if matches!(m.op, CapsOp::FlushAck { .. }));
+    let acknowledged = |b: &Bench| b.told.iter().filter(|(_, _, a)| is(a)).count();
+    b.event(Event::Caps(ClientId(1), flush(1, false)));
+    assert_eq!(acknowledged(&b), 0);
+    b.event(Event::Caps(ClientId(1), flush(2, true)));
+    assert_eq!(acknowledged(&b), 2);
+    // What is early is not put off without the option.
+    b.mds.set_early_reply(false);
+    let tid = b.send(1, dir, "h", NONE, create(0));
+    assert_eq!(b.answers(tid).len(), 1);
+    assert!(b.answers(tid)[0].safe);
 }
 
 #[test]

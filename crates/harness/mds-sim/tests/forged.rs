@@ -113,6 +113,7 @@ fn update(rng: &mut Rng, bench: &Bench) -> CapsUpdate {
         wanted: odd(rng) as u32,
         dirty: if rng.permille(500) { caps::ALL } else { odd(rng) as u32 },
         flush: rng.permille(500).then(|| odd(rng)),
+        sync: rng.permille(500),
         oldest_flush: odd(rng),
         attrs: CapAttrs {
             mode: odd(rng) as u32,

@@ -18,6 +18,8 @@ pub struct Conf {
     pub log_batches_max: u64,
     /// Batches that are being appended at the same time.
     pub appends_max: usize,
+    /// A batch for which nothing waits goes on filling for so many nanoseconds.
+    pub log_pause: u64,
     /// Entries of one operation on a directory's object.
     pub write_entries_max: usize,
     /// Operations of write-back at the same time.
@@ -92,6 +94,7 @@ impl Default for Conf {
             dirty_entries_max: 20_000,
             log_batches_max: 4_096,
             appends_max: 1,
+            log_pause: 0,
             write_entries_max: 1_000,
             writes_max: 16,
             page_entries_max: 1_024,

@@ -107,8 +107,10 @@ pub struct CapsUpdate {
     pub wanted: u32,
     /// What of `attrs` was changed under which capabilities.
     pub dirty: u32,
-    /// The number of the flush, if the client waits for the changes to be durable.
+    /// The number of the flush, if the client is to be told when the changes are durable.
     pub flush: Option<u64>,
+    /// A program waits for that.
+    pub sync: bool,
     /// The client knows of all flushes before this one that they are durable.
     pub oldest_flush: u64,
     /// Attributes as the client has them.

@@ -198,8 +198,10 @@ impl Rank {
                 self.event(Event::Session(client, SessionEvent::Renew { seq: m.seq }));
             }
             SessionOp::REQUEST_RENEWCAPS => tell(conn, &session(SessionOp::CLOSE, 0), 0),
-            // The log is written at once.
-            SessionOp::REQUEST_FLUSH_MDLOG | SessionOp::FLUSHMSG_ACK => {}
+            SessionOp::REQUEST_FLUSH_MDLOG => {
+                self.event(Event::Session(client, SessionEvent::FlushLog { seq: m.seq }));
+            }
+            SessionOp::FLUSHMSG_ACK => {}
             op => tracing::debug!("{}: session operation {}", conn.peer_name(), op.0),
         }
     }

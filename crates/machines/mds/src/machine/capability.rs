@@ -594,6 +594,9 @@ impl Mds {
         self.set_wanted(client, ino, update.cap_id, update.issue_seq, update.wanted);
         self.end_write(client, ino);
         if let Some(flush) = update.flush {
+            if update.sync {
+                self.log.wants(self.log.newest());
+            }
             let op = CapsOp::FlushAck { flush, dirty: update.dirty };
             self.tell_caps_after(client, ino, op, self.log.newest());
         }

@@ -18,17 +18,28 @@ const LEAST: usize = 4;
 pub(crate) struct Entrance {
     pub sched: qos::Mclock<OpId>,
     window: qos::Window,
+    /// The size of the window while one subvolume alone asks.
+    most: usize,
     /// Requests that may begin at this event.
     pub turns: usize,
     /// Requests that are carried out, and since when.
     running: BTreeMap<OpId, Steady>,
     /// Those that wait for a client, or for another owner.
     aside: BTreeSet<OpId>,
-    /// Those of which the answers wait for the log: since when, and whether they changed something.
-    committing: BTreeMap<Batch, Vec<(Steady, bool)>>,
+    /// Those that are not safe before the log has them.
+    committing: BTreeMap<Batch, Vec<Committing>>,
     committing_len: usize,
     /// The current operation waits for something to be read.
     pub reads: bool,
+}
+
+/// A request that was carried out.
+#[derive(Debug)]
+struct Committing {
+    since: Steady,
+    /// When it was carried out.
+    at: Steady,
+    wrote: bool,
 }
 
 /// What may begin.
@@ -45,6 +56,7 @@ impl Entrance {
         Entrance {
             sched: qos::Mclock::new(spec),
             window: qos::Window::new(LEAST, most, 0),
+            most,
             turns: 0,
             running: BTreeMap::new(),
             aside: BTreeSet::new(),
@@ -118,18 +130,32 @@ impl Entrance {
         if batch <= durable {
             return self.ended(since, wrote, now);
         }
-        self.committing.entry(batch).or_default().push((since, wrote));
+        self.committing.entry(batch).or_default().push(Committing { since, at: now, wrote });
         self.committing_len += 1;
     }
 
     /// Batches up to this one are durable.
     pub fn durable(&mut self, batch: Batch, now: Steady) {
         while let Some(entry) = self.committing.first_entry().filter(|e| *e.key() <= batch) {
-            for (since, wrote) in entry.remove() {
+            for Committing { since, wrote, .. } in entry.remove() {
                 self.committing_len -= 1;
                 self.ended(since, wrote, now);
             }
         }
+    }
+
+    /// A batch is sealed for which nothing has waited. How long that was says nothing of the log.
+    pub fn was_put_off(&mut self, batch: Batch, now: Steady) {
+        for request in self.committing.get_mut(&batch).into_iter().flatten() {
+            request.since += now.saturating_sub(request.at);
+        }
+    }
+
+    /// Whether requests wait for others to be safe, or will: order among subvolumes is kept by a
+    /// small window.
+    pub fn needs_room(&self, now: Steady) -> bool {
+        let size = self.window.size(now);
+        size < self.most || (!self.sched.is_empty() && self.len() >= size)
     }
 
     fn ended(&mut self, since: Steady, wrote: bool, now: Steady) {

@@ -3,6 +3,7 @@
 
 use super::Mds;
 use super::node::{Dirty, Link};
+use super::operation::Phase;
 use crate::action::{Action, Tables};
 use crate::conf::Bug;
 use crate::peer::{Lot, LotId, OwnerTables, Prepared, Root, TxnId};
@@ -12,6 +13,9 @@ use crate::types::{
 use denc::Encode;
 use denc_derive::Denc;
 use std::collections::BTreeSet;
+
+/// A batch with so many entries is sealed, though nothing waits for it.
+const ENTRIES_MAX: usize = 1_000;
 
 /// One batch of the log. The form is our own; batches are read by the same or a later version.
 #[derive(Denc, Clone, PartialEq, Eq, Default, Debug)]
@@ -230,12 +234,45 @@ impl Mds {
         }
     }
 
+    /// Whether the open batch goes on filling for a while: nothing waits for it. A client that has
+    /// its answers does not count, though it is told again.
+    fn is_put_off(&mut self) -> bool {
+        let quiet = self.phase == Phase::Active
+            && self.conf.early_reply
+            && !self.conf.rests
+            && self.flush.is_none()
+            && self.peers.leaving.is_none();
+        let wanted = self.log.wanted > self.log.sealed;
+        let full = self.log.open.entries.len() >= ENTRIES_MAX;
+        if self.conf.log_pause == 0
+            || !quiet
+            || wanted
+            || full
+            || self.entrance.needs_room(self.now)
+            || self.is_heavy()
+        {
+            return false;
+        }
+        let until = *self.log.put_off.get_or_insert(self.now) + self.conf.log_pause;
+        if until <= self.now {
+            return false;
+        }
+        self.wake(until);
+        true
+    }
+
     /// Appends what changed, if it may.
     pub(crate) fn seal(&mut self) {
-        if self.log.open.is_empty() || self.log.appending.len() >= self.conf.appends_max {
+        if self.log.open.is_empty()
+            || self.log.appending.len() >= self.conf.appends_max
+            || self.is_put_off()
+        {
             return;
         }
         let batch = self.log.open();
+        if self.log.put_off.take().is_some() {
+            self.entrance.was_put_off(batch, self.now);
+        }
         let mut open = std::mem::take(&mut self.log.open);
         if open.tables {
             open.promises.extend(self.promises.keys());
@@ -332,6 +369,7 @@ impl Mds {
         if batch <= self.log.durable || self.conf.bug == Bug::WriteAhead {
             self.out.push_back(action);
         } else {
+            self.log.wants(batch);
             self.log.held.entry(batch).or_default().push(action);
         }
     }

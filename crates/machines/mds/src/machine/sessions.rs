@@ -55,6 +55,7 @@ impl Mds {
         let early = self.conf.bug == Bug::EarlyReply;
         let (leaves, safe) = if early { (Batch(0), Batch(0)) } else { (leaves, safe) };
         if let Some(session) = self.sessions.get_mut(&client) {
+            self.log.wants(leaves);
             session.output.push(leaves, safe, action);
             self.with_output.insert(client);
         }
@@ -116,6 +117,7 @@ impl Mds {
                 self.tell(client, Batch(0), message);
             }
             SessionEvent::FlushLog { seq } if known => {
+                self.log.wants(self.log.newest());
                 let message = Action::Session(client, SessionMessage::FlushLog { seq });
                 self.tell_aside(client, self.log.newest(), message);
             }

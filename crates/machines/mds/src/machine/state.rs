@@ -146,6 +146,10 @@ pub(crate) struct Log {
     pub appending: VecDeque<Batch>,
     /// What must wait for batches.
     pub held: BTreeMap<Batch, Vec<Action>>,
+    /// Up to here something waits: a client, another owner, or what is to be written.
+    pub wanted: Batch,
+    /// When the open batch was put off first: nothing waited for it.
+    pub put_off: Option<Steady>,
 }
 
 impl Log {
@@ -157,6 +161,11 @@ impl Log {
     /// The batch with the newest change.
     pub fn newest(&self) -> Batch {
         if self.open.is_empty() { self.sealed } else { self.open() }
+    }
+
+    /// Something waits for this batch.
+    pub fn wants(&mut self, batch: Batch) {
+        self.wanted = self.wanted.max(batch);
     }
 
     /// Begins behind this batch.
