@@ -81,6 +81,5 @@ def failover(server, o, number):
         wait("the new server", server.active)
     # What was made before is there, and nothing else is.
     server.load("read", *which, *files)
-    server.load("unlink", *which, *files)
     return {"capabilities": held, "kill to map s": given - killed, "map to active s": active - given, "first client s": first[0],
             "median client s": statistics.median(first), "last client s": first[-1]}

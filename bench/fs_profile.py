@@ -129,11 +129,16 @@ def profile(server, clients, files, number):
     return found
 
 
+def rows(found):
+    """Of each group its part of all operations."""
+    names = [name for name, _ in (*PROGRAM, *KERNEL)]
+    all_rows = [[name, *(groups.get(name, 0.0) for groups, _ in found.values())] for name in names]
+    return [r for r in all_rows if any(r[1:])]
+
+
 def tables(found, most=12):
     """Of the groups of all operations, and of the symbols of each."""
-    names = [name for name, _ in (*PROGRAM, *KERNEL)]
-    rows = [[name, *(groups.get(name, 0.0) for groups, _ in found.values())] for name in names]
-    text = markdown(["part of the server's time, %", *found], [r for r in rows if any(r[1:])])
+    text = markdown(["part of the server's time, %", *found], rows(found))
     for op, (_, symbols) in found.items():
         text += f"\n\n{op}:\n" + markdown(["%", "group", "symbol"], [[part, name, symbol[:100]] for part, name, symbol in symbols[:most]])
     return text

@@ -90,7 +90,7 @@ def record(path, section, command, machine, columns, rows, goals=()):
     Path(path).write_text(json.dumps(text, indent=2, ensure_ascii=False) + "\n")
 
 
-def command_of(name, argv, without=("--record", "--json", "--dir", "--report")):
+def command_of(name, argv, without=("--record", "--json", "--dir", "--report", "--machine")):
     """The command line for a record: without the options that say where files go."""
     words, skip = [], False
     for word in argv:
