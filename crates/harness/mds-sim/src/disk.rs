@@ -222,6 +222,17 @@ impl Disk {
         all.filter(|(dir, _)| dir.is_stray_dir()).flat_map(|(_, d)| d)
     }
 
+    /// Strays of owners that left live with others: a stock server does not read theirs.
+    pub fn check_homes(&self, gone: &BTreeSet<Rank>) -> Result<(), String> {
+        let dirs = self.dirs.iter().filter(|(dir, _)| dir.ino.is_stray_dir());
+        for (dir, entries) in dirs.filter(|(dir, _)| gone.contains(&dir.ino.owner())) {
+            if let Some((name, _)) = entries.first_key_value() {
+                return Err(format!("{name:?} is in {dir:?}, of an owner that left"));
+            }
+        }
+        Ok(())
+    }
+
     /// The same but for what has no name any more, which may not be removed yet.
     pub fn check_names(&self, model: &Model) -> Result<(), String> {
         let Some(root) = self.base.get(&Ino::ROOT) else { return Err("no root at rest".into()) };

@@ -1301,6 +1301,7 @@ impl World {
         if log > 0 {
             return Err(format!("{log} batches are left of the log after a flush"));
         }
+        self.disk.check_homes(&self.gone)?;
         self.disk.check(&model)
     }
 }

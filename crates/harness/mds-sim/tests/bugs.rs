@@ -113,6 +113,7 @@ fn a_request_that_is_answered_twice_is_found() {
 bugs_of_fewer! {
     an_owner_that_leaves_clients_with_capabilities_is_found: LeaveWithCaps,
     a_hand_over_that_is_answered_before_the_log_is_found: TakenEarly,
+    strays_that_an_owner_leaves_are_found: StraysStay,
     statistics_that_are_lost_with_a_name_are_found: GraftStats,
 }
 

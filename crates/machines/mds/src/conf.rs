@@ -268,6 +268,8 @@ pub enum Bug {
     RunsNotLogged,
     /// Requests go on in a tree while it is walked through.
     WalkUnstopped,
+    /// Strays of an owner that left stay in its stray directories.
+    StraysStay,
     /// A split directory of which something was read without its inode is changed as it is.
     ChangeSplit,
     /// An early answer shows what other clients did and the log does not have.

@@ -579,6 +579,7 @@ impl Mds {
             Kind::WriteDir(dir) => self.write_dir(dir).map(|()| None),
             Kind::Backtrace(ino) => self.write_backtrace(ino).map(|()| None),
             Kind::Strays(dir) => self.scan_strays(dir, state).map(|()| None),
+            Kind::Rehome(ino) => self.rehome(ino).map(|()| None),
             Kind::Graft(ino) => self.graft(ino).map(|()| None),
             Kind::Claimed(ino) => self.chain(ino).map(|()| None),
             Kind::Purged(ino) => self.purged(ino).map(|()| None),

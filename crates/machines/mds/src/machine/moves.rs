@@ -567,7 +567,9 @@ impl Mds {
         let of = |ino: &Ino| self.lot_of(*ino) == Some(id);
         let kind = |kind: &Kind| match kind {
             Kind::Caps(update) => of(&update.ino),
-            Kind::Purged(ino) | Kind::Sized(ino, _) | Kind::Claimed(ino) => of(ino),
+            Kind::Purged(ino) | Kind::Rehome(ino) | Kind::Sized(ino, _) | Kind::Claimed(ino) => {
+                of(ino)
+            }
             _ => false,
         };
         let half = |h: &crate::peer::Held| of(&h.found.ino) || of(&h.dir);

@@ -46,6 +46,8 @@ pub(crate) enum Kind {
     Backtrace(Ino),
     /// A stray directory is looked through, for what a server before this one left.
     Strays(Ino),
+    /// A stray comes from the directory of an owner that left to that of this owner.
+    Rehome(Ino),
     /// An inode's data is gone.
     Purged(Ino),
     /// Another owner wants halves of a transaction made ready.

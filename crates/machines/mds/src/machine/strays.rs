@@ -189,6 +189,43 @@ impl Mds {
         }
     }
 
+    /// Has a stray that has names elsewhere live with this owner. A stock server reads the stray
+    /// directories of its own rank alone.
+    pub(crate) fn rehome(&mut self, ino: Ino) -> Exec<()> {
+        let place = self.nodes.get(&ino).and_then(|n| n.parent.clone());
+        let Some((from, old)) = place.filter(|(dir, _)| self.is_others_stray_dir(*dir)) else {
+            return Ok(());
+        };
+        if self.get(ino)?.nlink == 0 || !self.is_mine(ino) {
+            return Ok(());
+        }
+        self.chain(from)?;
+        self.entry(DirFrag::whole(from), &old)?;
+        self.stray_ready(ino)?;
+        let inode = self.get(ino)?;
+        let (stat, stamp) = (stats::of(inode), inode.ctime);
+        self.set_link(DirFrag::whole(from), &old, Link::Absent);
+        self.account(from, Change::name(false, -1).with(stat, -1), stamp);
+        self.make_stray(ino, stamp);
+        Ok(())
+    }
+
+    fn rehome_all(&mut self, dir: DirFrag) {
+        if !self.is_others_stray_dir(dir.ino) || self.conf.bug == Bug::StraysStay {
+            return;
+        }
+        let entries = self.dir_mut(dir).entries.values();
+        let primary = |link| if let Link::Primary(ino) = link { Some(ino) } else { None };
+        let strays: Vec<Ino> = entries.filter_map(|e| primary(e.link)).collect();
+        for ino in strays {
+            self.start(ClientId(0), Kind::Rehome(ino));
+        }
+    }
+
+    fn is_others_stray_dir(&self, dir: Ino) -> bool {
+        dir.is_stray_dir() && dir.owner() != self.conf.rank
+    }
+
     /// Looks through a stray directory: strays without names and clients are removed.
     pub(crate) fn scan_strays(&mut self, dir: Ino, state: &mut OpState) -> Exec<()> {
         let dir = DirFrag::whole(dir);
@@ -197,8 +234,11 @@ impl Mds {
         loop {
             state.have.take_if(|h| h.dir != dir);
             let after = state.have.as_ref().and_then(|h| h.upto.clone());
-            if state.have.is_some() && after.is_none() {
-                return Ok(());
+            if state.have.is_some() {
+                self.rehome_all(dir);
+                if after.is_none() {
+                    return Ok(());
+                }
             }
             let have = self.page(dir, after.as_ref(), &state.have.clone())?;
             state.have = Some(have);
