@@ -259,7 +259,7 @@ def goes_through(e, first, others):
         if n:
             e.hand_over(kind)
             fs = e.mounted()
-            assert not differences(expected, tree(fs)), f"{kind} shows another tree than the one before"
+            assert not differences(expected, by_lowest(tree(fs))), f"{kind} shows another tree than the one before"
             for top, was in sums.items():
                 assert counts(fs, top) == was, f"{kind} counts otherwise in {top}"
             e.scrub()
@@ -275,7 +275,7 @@ def goes_through(e, first, others):
             sums = {top: counts(fs, top) for top in ("/by.0", f"/by.{n}")}
         else:
             sums = {}
-        expected = tree(fs)
+        expected = by_lowest(tree(fs))
         fs.unmount()
         fs.shutdown()
     if e.kind == "siphon":
@@ -290,10 +290,15 @@ def test_from_ours_to_stock_and_back(cl, tmp_path):
         e.stop()
 
 
-def goes_to_stock(e, fs):
-    """All ranks come to rest, and a stock server finds all that a client sees in Ceph's form."""
+def goes_to_stock(e, fs, gives_up=True):
+    """All ranks come to rest, and a stock server finds all that a client sees in Ceph's form. Ranks but the first one are given
+    up before; without that a stock server does not find what lives in their stray directories."""
     ours = e.servers["siphon"]
     fs.sync_fs()
+    if gives_up:
+        e.cl.run("ceph", "fs", "set", e.name, "max_mds", "1")
+        ranks = lambda: {rank for rank, _ in ours.states().values() if rank is not None}
+        eventually(lambda: ranks() == {0}, timeout=120, what=lambda: f"one rank: {ours.states()}")
     expected = by_lowest(tree(fs))
     fs.unmount()
     fs.shutdown()
@@ -301,10 +306,19 @@ def goes_to_stock(e, fs):
     eventually(lambda: all(rank is None for rank, _ in ours.states().values()), timeout=60, what=lambda: f"no rank: {ours.states()}")
     for name in list(ours.daemons):
         ours.kill(name)
-    e.cl.run("ceph", "fs", "compat", e.name, "rm_incompat", "62")
+    if not gives_up:
+        r = e.cl.run("ceph", "fs", "compat", e.name, "rm_incompat", "62", check=False)
+        assert r.returncode == errno.EPERM and b"was not given up" in r.stderr
+    e.cl.run("ceph", "fs", "compat", e.name, "rm_incompat", "62", *(() if gives_up else ("--yes-i-really-mean-it",)))
     e.start("stock")
     e.only("stock")
     e.cl.run("ceph", "fs", "set", e.name, "max_mds", "1")
+    e.wait()
+    # The first one after a rank was stopped (`up:starting`) may read the root before it knows of snapshots, and hold its
+    # entries for damaged. The next one (`up:replay`) does not.
+    e.servers["stock"].kill(f"{e.name}-stock")
+    e.cl.run("ceph", "mds", "fail", f"{e.name}:0")
+    e.start("stock")
     e.wait()
     fs = e.mounted()
     assert not differences(expected, by_lowest(tree(fs)))
@@ -333,9 +347,10 @@ def test_two_ranks_that_are_down_go_to_stock(cl, tmp_path):
                 at = f"/d{depth}"
                 fs.mkdir(at, 0o755)
             assert (fs.stat(at).st_ino >> 40 == 0x81) == (depth % 2 == 1), at
-            change(fs, f"{at}/work", depth, STEPS // 4)
+            # Few: no file has lost the first of its names.
+            change(fs, f"{at}/work", depth, 15)
         write(fs, f"{at}/last", b"said last")
-        goes_to_stock(e, fs)
+        goes_to_stock(e, fs, gives_up=False)
     finally:
         e.stop()
 

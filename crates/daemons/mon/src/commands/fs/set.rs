@@ -277,6 +277,7 @@ pub(super) fn compat(c: &mut Write<'_>) -> Answer {
     if (subop, feature) == ("rm_incompat", LOG_FEATURE.0) {
         if !c.args.flag("yes_i_really_mean_it") {
             logs_are_empty(&fs.map)?;
+            one_rank_is_left(&fs.map)?;
         }
         compat.compat.names.remove(&LOG_FEATURE.0);
     }
@@ -309,6 +310,28 @@ pub(super) fn compat(c: &mut Write<'_>) -> Answer {
     }
     finish(e);
     Ok(Reply::status(text))
+}
+
+/// Fails if there are ranks that were not given up. A file of which the first name is gone while
+/// others stay has its place in a stray directory of its rank, and a stock server reads those of
+/// its own rank alone.
+fn one_rank_is_left(map: &MdsMap) -> Result<(), Refusal> {
+    let owners = Owners::of(map);
+    let more: Vec<String> =
+        owners.ranks().filter(|(rank, _)| *rank > 0).map(|(rank, _)| rank.to_string()).collect();
+    if !has_own_log(&map.compat) || more.is_empty() {
+        return Ok(());
+    }
+    let (name, ranks) = (&map.fs_name, more.join(", "));
+    Err(Refusal::new(
+        Errno::EPERM,
+        format!(
+            "rank {ranks} of {name} was not given up: a stock metadata server of rank 0 may not find \
+             all hard links of files there. Start `siphon mds`, run `ceph fs set {name} down false`, \
+             `ceph fs set {name} joinable true` and `ceph fs set {name} max_mds 1`, wait until rank 0 \
+             is the only one, and try again. --yes-i-really-mean-it goes on without that"
+        ),
+    ))
 }
 
 /// Fails if a rank may have changes in a log that stock servers do not read.
@@ -446,6 +469,17 @@ mod tests {
         assert_eq!(b.errno(asked(false)), Errno::EPERM, "nothing is known of one log");
         assert_eq!(compat(&mut b), [true, true]);
         change(&mut b, &|m| set_empty_log(&mut m.compat, 1, true));
+        let refused = b.run(asked(false)).unwrap_err();
+        assert_eq!(refused.errno, Errno::EPERM, "a stock server reads the strays of its own rank");
+        assert!(refused.message.contains("rank 1 of cephfs was not given up"), "{refused:?}");
+        change(&mut b, &|m| {
+            let mut owners = Owners::of(m);
+            owners.begin_to_leave(1);
+            owners.stopped(1);
+            owners.note(m);
+            m.ranks_in = [0].into();
+            m.damaged.clear();
+        });
         b.run(asked(false)).unwrap();
         assert_eq!(compat(&mut b), [false, false]);
         b.run(asked(false)).unwrap();
