@@ -252,7 +252,7 @@ def options(argv):
     a.add_argument("--sources", type=int, default=6000, help="files of the tree of sources")
     a.add_argument("--capabilities", type=int, default=100_000, help="capabilities that clients have when the server is killed")
     a.add_argument("--holders", type=int, default=10, help="clients that have them")
-    a.add_argument("--early", action="store_true", help="our server answers changes before they are durable, too (mds_early_reply)")
+    a.add_argument("--durable", action="store_true", help="our server answers changes when they are durable (mds_early_reply false)")
     a.add_argument("--servers", default="siphon,ceph", help="which servers on Siphon's OSDs")
     a.add_argument("--ceph", action="store_true", help="a whole stock cluster, too")
     a.add_argument("--osd-size", type=int, default=6, help="GiB of each OSD")
@@ -275,10 +275,11 @@ def main(argv):
     try:
         for c in clusters:
             c.start()
-            if o.early:
-                c.ceph("config", "set", "mds", "mds_early_reply", "true")
         for c in clusters:
             for kind in o.servers.split(",") if c.name == "siphon" else ["ceph"]:
+                if o.durable and kind == "siphon":
+                    for name in ("siphon-a", "siphon-b"):
+                        c.ceph("config", "set", f"mds.{name}", "mds_early_reply", "false")
                 servers.append(Server(kind, c, base / f"mds-{kind}-{c.name}", o.native))
 
         def add(s, suffix, rows):

@@ -55,8 +55,8 @@ const LOG: &str = "warn,openraft=off";
 
 fn main() -> std::process::ExitCode {
     let cli = cli::Cli::parse();
-    // Nothing comes back to a metadata server in the same rhythm, and its limit is for what it
-    // takes of the machine.
+    // A metadata server has no checkpoints, and the limit of its memory is for what the machine
+    // gives it.
     #[cfg(feature = "mimalloc")]
     if !matches!(cli.command, cli::Command::Mds(_)) {
         keep_free_memory();

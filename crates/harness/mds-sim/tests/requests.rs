@@ -76,8 +76,9 @@ fn locks_of_a_client_go_with_its_session() {
     assert_eq!(b.answer(waits).unwrap().result, 0);
 }
 
-#[test]
-fn what_an_evicted_client_wrote_is_found() {
+/// What another client sees of a file, of which a first one has written more than it told when its
+/// session ends so.
+fn seen_after(end: SessionEvent) -> mds::Inode {
     let mut b = Bench::new(Bench::conf());
     b.open(2);
     let wanted = caps::for_mode(true, true, false);
@@ -85,24 +86,20 @@ fn what_an_evicted_client_wrote_is_found() {
     let op = Op::Create { mode: 0o644, wanted, exclusive: true, truncate: false, layout };
     let ino = b.ask(Ino::ROOT, "f", op).target.unwrap().inode.ino;
     b.disk.data.insert(ino, 60_000);
-    b.event(Event::Session(ClientId(1), SessionEvent::Evict));
+    b.event(Event::Session(ClientId(1), end));
     let found = b.send(2, Ino::ROOT, "f", NONE, Op::Lookup { mask: caps::FILE_SHARED });
-    assert_eq!(b.answer(found).unwrap().target.as_ref().unwrap().inode.size, 60_000);
+    (*b.answer(found).unwrap().target.as_ref().unwrap().inode).clone()
+}
+
+#[test]
+fn what_an_evicted_client_wrote_is_found() {
+    assert_eq!(seen_after(SessionEvent::Evict).size, 60_000);
 }
 
 /// Its times are those that it told, and not those at which its data came to the OSDs.
 #[test]
 fn what_a_client_told_before_it_left_is_not_looked_for() {
-    let mut b = Bench::new(Bench::conf());
-    b.open(2);
-    let wanted = caps::for_mode(true, true, false);
-    let layout = LayoutHints::default();
-    let op = Op::Create { mode: 0o644, wanted, exclusive: true, truncate: false, layout };
-    let ino = b.ask(Ino::ROOT, "f", op).target.unwrap().inode.ino;
-    b.disk.data.insert(ino, 60_000);
-    b.event(Event::Session(ClientId(1), SessionEvent::Close { seq: 0 }));
-    let found = b.send(2, Ino::ROOT, "f", NONE, Op::Lookup { mask: caps::FILE_SHARED });
-    let inode = b.answer(found).unwrap().target.as_ref().unwrap().inode.clone();
+    let inode = seen_after(SessionEvent::Close { seq: 0 });
     assert_eq!((inode.size, inode.ranges.len()), (0, 0));
 }
 

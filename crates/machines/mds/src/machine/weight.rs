@@ -431,6 +431,10 @@ impl Claims {
     pub fn remove_one(&mut self, ino: Ino, client: ClientId) -> Option<Claimed> {
         let old = self.map.remove(&(ino, client))?;
         self.bytes -= claim_bytes(&old);
+        if self.map.is_empty() {
+            self.lists.clear();
+            self.listed = 0;
+        }
         Some(old)
     }
 
