@@ -11,7 +11,8 @@ use mds::{
     LayoutHints, LockKind, LockRequest, LockType, Op, Release, Reply, Request, SetAttr, XattrMode,
 };
 use messages::{
-    CapOp, CapReconnect, ClientCaps, ClientReply, ClientRequest, FsOp, OpenArgs, RequestArgs,
+    CapOp, CapReconnect, ClientCaps, ClientLease, ClientReply, ClientRequest, FsOp, OpenArgs,
+    RequestArgs,
 };
 use std::collections::BTreeMap;
 use types::{Epoch, Errno, SnapId};
@@ -262,6 +263,7 @@ pub fn request_in(tid: u64, m: &ClientRequest, pools: &Pools) -> Result<(Request
             wanted: r.wanted,
             seq: r.seq,
             issue_seq: r.issue_seq,
+            lease: (!r.dname.is_empty()).then(|| (r.dname.clone(), r.dname_seq)),
         })
         .collect();
     let request = Request {
@@ -402,14 +404,19 @@ pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
     }
     let first = |ino| (around.realms)(ino).first().copied().unwrap_or(mds::Ino::ROOT);
     let stat = |s: &mds::InodeStat| stat_out(s, first(s.inode.ino));
-    let no_lease = LeaseStat::default();
+    let lease = |lease: &mds::Lease| LeaseStat {
+        mask: if lease.duration_ms > 0 { LeaseStat::VALID } else { 0 },
+        duration_ms: lease.duration_ms,
+        seq: lease.seq,
+        ..LeaseStat::default()
+    };
     out.trace = Trace {
         dentry: reply.dentry.as_ref().map(|d| {
             Box::new(cephfs::reply::TraceDentry {
                 dir: stat(&d.dir),
                 frag: cephfs::DirStat::default(),
                 name: d.name.clone(),
-                lease: no_lease.clone(),
+                lease: lease(&d.lease),
             })
         }),
         target: reply.target.as_ref().map(|t| Box::new(stat(t))),
@@ -440,15 +447,35 @@ pub fn reply_out(reply: &Reply, around: &Around<'_>) -> ClientReply {
         (Extra::Page { end, complete, entries }, _) => {
             let mut flags = if *end { DirPage::END } else { 0 };
             flags |= if *complete { DirPage::COMPLETE } else { 0 };
-            let entries = entries
-                .iter()
-                .map(|(name, _, s)| (name.clone(), no_lease.clone(), stat(s)))
-                .collect();
+            let entries =
+                entries.iter().map(|(name, l, s)| (name.clone(), lease(l), stat(s))).collect();
             DirPage { flags, entries, ..DirPage::default() }.to_bytes(Features::ALL)
         }
         (Extra::Lock(_, lock), _) => lock_out(lock).to_bytes(Features::ALL),
     };
     out
+}
+
+/// Has a client give back the lease of a name (16.2: `Locker::revoke_client_leases`).
+pub fn lease_out(end: &mds::LeaseEnd) -> ClientLease {
+    ClientLease {
+        action: ClientLease::REVOKE,
+        mask: ClientLease::MASK,
+        ino: cephfs::Ino(end.dir.0),
+        first: SnapId(0),
+        last: SnapId::NOSNAP,
+        seq: end.seq,
+        duration_ms: 0,
+        dname: end.name.clone(),
+    }
+}
+
+/// What a client says of a lease. No lease is made longer: a client that asks for that looks the
+/// name up when the lease ends.
+pub fn lease_in(client: mds::ClientId, m: &ClientLease) -> Option<mds::Event> {
+    let gives_back = matches!(m.action, ClientLease::RELEASE | ClientLease::REVOKE_ACK);
+    let release = || mds::Event::LeaseRelease(client, mds::Ino(m.ino.0), m.dname.clone(), m.seq);
+    gives_back.then(release)
 }
 
 /// The text of a virtual attribute (16.2: `Server::handle_client_getvxattr`).

@@ -9,6 +9,11 @@ use mds::{
 use std::collections::BTreeMap;
 use types::Utime;
 
+/// What a client answers that is asked for a lease.
+pub(crate) fn lease_back(client: ClientId, end: &mds::LeaseEnd) -> Event {
+    Event::LeaseRelease(client, end.dir, end.name.clone(), end.seq)
+}
+
 /// The answer of a client that gives capabilities back as soon as it is asked.
 pub(crate) fn given_back(message: &CapsMessage) -> CapsUpdate {
     CapsUpdate {
@@ -37,6 +42,8 @@ pub struct Bench {
     pub words: Vec<(Rank, peer::Message)>,
     /// Batches of the log are not written.
     pub holds_log: bool,
+    /// Clients give leases back when they are asked.
+    pub gives_leases: bool,
     held: Vec<Action>,
     tid: u64,
     /// Requests by their numbers.
@@ -64,9 +71,20 @@ impl Bench {
         let mds = Mds::create(conf, 0, Utime::new(1, 0));
         let (disk, told, words) = (Disk::default(), Vec::new(), Vec::new());
         let (tid, last, wake) = (0, None, None);
-        let (holds_log, held, sent) = (false, Vec::new(), BTreeMap::new());
-        let mut bench =
-            Bench { mds, disk, now: 0, told, words, holds_log, held, tid, sent, last, wake };
+        let mut bench = Bench {
+            mds,
+            disk,
+            now: 0,
+            told,
+            words,
+            holds_log: false,
+            gives_leases: true,
+            held: Vec::new(),
+            tid,
+            sent: BTreeMap::new(),
+            last,
+            wake,
+        };
         bench.settle();
         bench.open(1);
         bench
@@ -130,6 +148,11 @@ impl Bench {
                 let update = given_back(message);
                 self.told.push((self.now, client, action));
                 Some(Event::Caps(client, update))
+            }
+            Action::Lease(client, ref end) => {
+                let event = lease_back(client, end);
+                self.told.push((self.now, client, action));
+                self.gives_leases.then_some(event)
             }
             Action::Reply(client, _)
             | Action::Caps(client, _)

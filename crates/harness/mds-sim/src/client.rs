@@ -4,8 +4,8 @@
 use crate::model::{Local, Seen};
 use mds::{
     CapAttrs, CapsMessage, CapsOp, CapsUpdate, Claim, ClientId, Event, Extra, FilePath, Ino, Inode,
-    InodeStat, LayoutHints, Name, Op, Rank, Release, Reply, Request, SessionEvent, SessionMessage,
-    SetAttr, XattrMode, caps,
+    InodeStat, LayoutHints, Lease, LeaseEnd, Name, Op, Rank, Release, Reply, Request, SessionEvent,
+    SessionMessage, SetAttr, XattrMode, caps,
 };
 use sim::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,16 @@ pub struct Cap {
     max_size: u64,
     names: BTreeMap<Name, Ino>,
     complete: bool,
+}
+
+/// A name that a client may rely on.
+#[derive(Clone, Debug)]
+struct Leased {
+    /// What the name stands for: nothing, if a lease came without an inode.
+    ino: Option<Ino>,
+    until: u64,
+    rank: Rank,
+    seq: u32,
 }
 
 /// A flush that is not durable yet.
@@ -55,6 +65,12 @@ pub struct Client {
     pub waiting: Option<Request>,
     /// Requests that owners answered before they were durable, in the order of the answers.
     early: BTreeMap<Rank, Vec<Request>>,
+    /// Names that it may rely on.
+    leases: BTreeMap<(Ino, Name), Leased>,
+    /// What its clock says, in nanoseconds.
+    pub now: u64,
+    /// When it sent the request without an answer.
+    sent: u64,
     /// The owner that was asked.
     asked: Rank,
     flushes: BTreeMap<u64, Flush>,
@@ -95,6 +111,9 @@ impl Client {
             open: BTreeSet::new(),
             owners,
             gone,
+            leases: BTreeMap::new(),
+            now: 0,
+            sent: 0,
             asked: Rank(0),
             dead: false,
             caps: BTreeMap::new(),
@@ -182,6 +201,11 @@ impl Client {
         let name = Name::from_static(NAMES[rng.range(0, NAMES.len() as u64) as usize].as_bytes());
         let more = rng.range(1, 5_000);
         let stamp = self.stamp();
+        if more.is_multiple_of(3)
+            && let Some(local) = self.leased(rng)
+        {
+            return Some(local);
+        }
         let cap = self.caps.get_mut(&ino)?;
         if write && cap.issued & caps::AUTH_EXCL != 0 && perm.is_multiple_of(2) {
             cap.inode.mode = cap.inode.mode & mds::types::mode::TYPE | perm;
@@ -213,6 +237,39 @@ impl Client {
         (mask != 0).then(|| Local::Getattr(ino, mask, Seen::of(&cap.inode)))
     }
 
+    /// A name that it relies on, also where it has nothing of the directory.
+    fn leased(&self, rng: &mut Rng) -> Option<Local> {
+        let good = |l: &Leased| l.until > self.now && self.open.contains(&l.rank);
+        let all: Vec<_> = self.leases.iter().filter(|(_, l)| good(l)).collect();
+        let ((dir, name), lease) = all.get(rng.range(0, all.len().max(1) as u64) as usize)?;
+        Some(Local::Lookup(*dir, name.clone(), lease.ino))
+    }
+
+    /// Whether it may rely on all names of a directory.
+    pub fn knows_names(&self, dir: Ino) -> bool {
+        self.caps.get(&dir).is_some_and(|c| c.issued & caps::FILE_SHARED != 0)
+    }
+
+    /// It may rely on a name no more, and says so, whether it did or not.
+    pub fn lease_ended(&mut self, from: Rank, end: &LeaseEnd) -> Vec<Step> {
+        self.leases.remove(&(end.dir, end.name.clone()));
+        let event = Event::LeaseRelease(self.id, end.dir, end.name.clone(), end.seq);
+        vec![Step::Send(from, event)]
+    }
+
+    /// A name is shown, with a lease or without.
+    fn name_shown(&mut self, from: Rank, dir: Ino, name: &Name, ino: Option<Ino>, lease: Lease) {
+        let key = (dir, name.clone());
+        if lease.duration_ms == 0 {
+            if self.leases.get(&key).is_some_and(|l| l.ino != ino) {
+                self.leases.remove(&key);
+            }
+            return;
+        }
+        let until = self.sent + u64::from(lease.duration_ms) * 1_000_000;
+        self.leases.insert(key, Leased { ino, until, rank: from, seq: lease.seq });
+    }
+
     fn request(&mut self, rng: &mut Rng) -> Option<Request> {
         let (op, path, path2) = self.choose(rng)?;
         // A client may not know the owner.
@@ -226,7 +283,15 @@ impl Client {
         // As libcephfs: what a change takes back anyway is given back with the request.
         if op.is_write() && rng.permille(500) {
             releases = self.give_back_names(BTreeSet::from([path.ino, path2.ino]));
+            for release in &mut releases {
+                let path = if release.ino == path.ino { &path } else { &path2 };
+                let key = (path.ino, path.path.clone());
+                if self.leases.get(&key).is_some_and(|l| l.rank == self.asked) {
+                    release.lease = self.leases.remove(&key).map(|l| (key.1, l.seq));
+                }
+            }
         }
+        self.sent = self.now;
         let stamp = self.stamp();
         let tid = self.next_tid;
         self.next_tid += 1;
@@ -374,6 +439,7 @@ impl Client {
                     wanted: cap.wanted,
                     seq: cap.seq,
                     issue_seq: cap.issue_seq,
+                    lease: None,
                 });
             }
         }
@@ -489,6 +555,8 @@ impl Client {
 
     fn drop_cap(&mut self, ino: Ino) -> Vec<Step> {
         let Some(cap) = self.caps.remove(&ino) else { return Vec::new() };
+        // As libcephfs: a directory goes with all names in it.
+        self.leases.retain(|(dir, _), _| *dir != ino);
         let list = vec![(ino, cap.id, cap.issue_seq)];
         vec![Step::Send(cap.rank, Event::CapRelease(self.id, list))]
     }
@@ -624,9 +692,14 @@ impl Client {
         for stat in reply.dentry.iter().map(|d| &d.dir).chain(&reply.target) {
             self.learn(from, stat);
         }
+        if let Some(d) = &reply.dentry {
+            let target = reply.target.as_ref().map(|t| t.inode.ino);
+            self.name_shown(from, d.dir.inode.ino, &d.name, target, d.lease);
+        }
         // Done before, and answered without a trace: names that it changed are not known.
         if reply.result == 0 && request.op.is_write() && reply.dentry.is_none() {
             for ino in [request.path.ino, request.path2.ino] {
+                self.leases.retain(|(dir, _), _| *dir != ino);
                 if let Some(cap) = self.caps.get_mut(&ino) {
                     cap.names.clear();
                     cap.complete = false;
@@ -648,31 +721,15 @@ impl Client {
             };
         }
         if let (0, Op::Rename) = (reply.result, &request.op) {
-            let path = &request.path2;
-            let same = *path == request.path;
-            let linked = reply.dentry.is_some() && !same;
-            if linked && let Some(cap) = self.caps.get_mut(&path.ino) {
-                // Two names of one inode stay; the client cannot tell, and asks again.
-                cap.names.remove(&path.path);
-                cap.complete = false;
-            }
-            // As libcephfs: all names of an inode that was replaced are held for gone. Those in
-            // other directories are left out here: no server finds them.
-            let over =
-                replaced.filter(|ino| reply.target.as_ref().is_some_and(|t| t.inode.ino != *ino));
-            for dir in [request.path.ino, path.ino] {
-                if over.is_some()
-                    && let Some(cap) = self.caps.get_mut(&dir)
-                {
-                    cap.names.retain(|_, ino| Some(*ino) != over);
-                }
-            }
+            self.renamed(&request, reply, replaced);
         }
         if let (Op::Readdir { after, .. }, Extra::Page { end, entries, .. }) =
             (&request.op, &reply.extra)
         {
-            for (_, _, stat) in entries {
+            for (name, lease, stat) in entries {
                 self.learn(from, stat);
+                let ino = stat.inode.ino;
+                self.name_shown(from, request.path.ino, name, Some(ino), *lease);
             }
             if let Some(cap) = self.caps.get_mut(&request.path.ino)
                 && cap.issued & caps::FILE_SHARED != 0
@@ -706,6 +763,32 @@ impl Client {
         Some(request)
     }
 
+    /// A rename is done. The name stood for `replaced`, as far as was known.
+    fn renamed(&mut self, request: &Request, reply: &Reply, replaced: Option<Ino>) {
+        let path = &request.path2;
+        let target = reply.target.as_ref().map(|t| t.inode.ino);
+        self.leases.remove(&(path.ino, path.path.clone()));
+        self.leases.retain(|_, l| replaced.is_none_or(|r| Some(r) != l.ino || target == Some(r)));
+        let same = *path == request.path;
+        let linked = reply.dentry.is_some() && !same;
+        if linked && let Some(cap) = self.caps.get_mut(&path.ino) {
+            // Two names of one inode stay; the client cannot tell, and asks again.
+            cap.names.remove(&path.path);
+            cap.complete = false;
+        }
+        // As libcephfs: all names of an inode that was replaced are held for gone. Those in
+        // other directories are left out here: no server finds them.
+        let over =
+            replaced.filter(|ino| reply.target.as_ref().is_some_and(|t| t.inode.ino != *ino));
+        for dir in [request.path.ino, path.ino] {
+            if over.is_some()
+                && let Some(cap) = self.caps.get_mut(&dir)
+            {
+                cap.names.retain(|_, ino| Some(*ino) != over);
+            }
+        }
+    }
+
     /// It learns from the map that there are so many owners, or were.
     pub fn hears_of(&mut self, owners: u16) -> Vec<Step> {
         let new = self.owners..owners;
@@ -726,6 +809,7 @@ impl Client {
                 self.open.insert(from);
             }
             SessionMessage::Close => {
+                self.leases.retain(|_, l| l.rank != from);
                 self.open.remove(&from);
             }
             _ => {}
@@ -734,6 +818,7 @@ impl Client {
 
     /// An owner has left, and ended the session. What it had not heard of is lost with it.
     pub fn left(&mut self, rank: Rank) -> Result<Vec<Step>, String> {
+        self.leases.retain(|_, l| l.rank != rank);
         self.open.remove(&rank);
         if !self.gone.insert(rank) {
             return Ok(Vec::new());
@@ -761,6 +846,7 @@ impl Client {
     /// An owner rests, and has ended the session. It has heard all before: what it gave no answer
     /// to is done.
     pub fn slept(&mut self, rank: Rank) -> Result<(), String> {
+        self.leases.retain(|_, l| l.rank != rank);
         self.open.remove(&rank);
         let unheard = |c: &&Cap| c.rank == rank && (c.dirty != 0 || c.issued & !caps::PIN != 0);
         if let Some(cap) = self.caps.values().find(unheard) {

@@ -150,6 +150,9 @@ impl World {
                     let update = crate::bench::given_back(&message);
                     self.send(now + 2 * MESSAGE, rank, Event::Caps(client, update));
                 }
+                Action::Lease(client, end) => {
+                    self.send(now + 2 * MESSAGE, rank, crate::bench::lease_back(client, &end));
+                }
                 Action::Reply(client, reply) => {
                     assert_eq!(reply.result, 0, "{reply:?}");
                     self.answered += 1;

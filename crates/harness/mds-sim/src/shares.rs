@@ -169,6 +169,9 @@ impl World {
                     let update = crate::bench::given_back(&message);
                     self.send(now + TURN, Event::Caps(client, update));
                 }
+                Action::Lease(client, end) => {
+                    self.send(now + TURN, crate::bench::lease_back(client, &end));
+                }
                 Action::Reply(client, reply) => {
                     assert_eq!(reply.result, 0, "{reply:?}");
                     let of = self.answers.entry(client).or_default();

@@ -121,6 +121,9 @@ impl World {
                     let update = given_back(&message);
                     self.send(now + 2 * MESSAGE, Event::Caps(client, update));
                 }
+                Action::Lease(client, end) => {
+                    self.send(now + 2 * MESSAGE, crate::bench::lease_back(client, &end));
+                }
                 Action::WakeAt(at) => self.send(at.max(now + 1), Event::Wake),
                 action => {
                     if let Some(event) = self.bench.disk.read(&action) {

@@ -72,6 +72,10 @@ pub struct Scenario {
     pub pause_us: u64,
     /// Clients work with what they made themselves, mostly.
     pub apart: bool,
+    /// Milliseconds that a client may rely on a name.
+    pub lease_ms: u64,
+    /// Microseconds that no client gets all names of a directory in which others change some.
+    pub shared_us: u64,
 }
 
 impl Scenario {
@@ -102,6 +106,8 @@ impl Scenario {
             log_us: [800, 8_000, 80_000][rng.range(0, 3) as usize],
             apart: rng.permille(500),
             pause_us: [0, 3_000, 50_000][rng.range(0, 3) as usize],
+            lease_ms: [20, 300, 5_000][rng.range(0, 3) as usize],
+            shared_us: [1_000, 30_000, 250_000][rng.range(0, 3) as usize],
         }
     }
 
@@ -368,6 +374,8 @@ impl World {
             peer_retry: (3 * MS).max(3_000 * self.scenario.log_us),
             cache_entries_max: self.scenario.cache,
             log_pause: self.scenario.pause_us * 1_000,
+            lease: self.scenario.lease_ms * MS,
+            shared_names: self.scenario.shared_us * 1_000,
             dirty_entries_max: 20,
             log_batches_max: self.scenario.log,
             write_entries_max: 3,
@@ -726,6 +734,7 @@ impl World {
         match action {
             Action::Reply(client, _)
             | Action::Caps(client, _)
+            | Action::Lease(client, _)
             | Action::Session(client, _)
             | Action::Forward(client, ..) => {
                 self.message(client, rank, false, Flight::ToClient(rank, client, action));
@@ -881,6 +890,7 @@ impl World {
         if client.dead {
             return Ok(());
         }
+        client.now = self.now;
         let steps = match action {
             Action::Reply(_, reply) => {
                 let target = reply.target.as_ref().map(|t| t.inode.ino);
@@ -899,6 +909,11 @@ impl World {
                 }
                 let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
                 client.caps_message(&message)?
+            }
+            Action::Lease(_, end) => {
+                self.mark("lease ended");
+                let Some(client) = self.clients.get_mut(&id) else { return Ok(()) };
+                client.lease_ended(rank, &end)
             }
             Action::Session(_, mds::SessionMessage::Close)
                 if self.leaving == Some(rank) || self.gone.contains(&rank) =>
@@ -965,7 +980,14 @@ impl World {
                         let data = self.disk.data.entry(*ino).or_default();
                         *data = (*size).max(*data);
                     }
+                    let leased = match &local {
+                        Local::Lookup(dir, ..) => {
+                            self.clients.get(&id).is_some_and(|c| !c.knows_names(*dir))
+                        }
+                        _ => false,
+                    };
                     let what = match &local {
+                        Local::Lookup(_, _, Some(_)) if leased => "leased name",
                         Local::Lookup(_, _, Some(_)) => "cached name",
                         Local::Lookup(..) => "cached absence",
                         Local::Getattr(..) => "cached attributes",
@@ -1114,6 +1136,7 @@ impl World {
                 self.add_client();
                 return Ok(());
             }
+            client.now = self.now;
             let steps = if calm { client.wind_down() } else { client.step(&mut self.rng) };
             let renew = client.is_open() && self.rng.permille(100);
             self.budget = self.budget.saturating_sub(u64::from(!steps.is_empty() && !calm));

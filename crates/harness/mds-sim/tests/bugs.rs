@@ -4,7 +4,7 @@ use mds::Bug;
 use mds_sim::{Scenario, run};
 
 /// How many seeds a defect may hide in.
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 1_500;
 
 fn caught(bug: Bug, shape: impl Fn(u64) -> Scenario) {
     // A defect may also trip an assertion; that is a find, and its backtrace is noise.
@@ -90,6 +90,8 @@ bugs! {
     numbers_that_a_successor_gives_out_again_are_found: NumbersNotAhead,
     a_number_that_is_not_kept_for_its_client_is_found: NumberNotKept,
     a_flush_before_the_file_is_made_again_is_found: FlushBeforeReplay,
+    a_name_that_changes_while_a_client_has_a_lease_is_found: LeaseStays,
+    leases_that_a_successor_does_not_know_are_found: LeasesForgotten,
 }
 
 bugs_of_several! {
@@ -100,14 +102,6 @@ bugs_of_several! {
     a_decision_that_is_forgotten_is_found: ForgetDecided,
     a_prepared_half_that_keeps_nothing_is_found: NoLock,
     a_root_that_is_reported_without_an_answer_is_found: ReportLost,
-}
-
-#[test]
-fn a_request_that_is_answered_twice_is_found() {
-    // The request comes again while its answer waits for the log, and is on its way.
-    let late =
-        |seed| Scenario { log_us: 800, apart: false, early: false, ..Scenario::several(seed) };
-    caught(Bug::AnswerTwice, late);
 }
 
 bugs_of_fewer! {
@@ -134,4 +128,17 @@ bugs_of_moves! {
 bugs_of_trees! {
     numbers_of_a_tree_that_the_log_does_not_have_are_found: RunsNotLogged,
     a_tree_that_changes_while_it_is_walked_through_is_found: WalkUnstopped,
+}
+
+#[test]
+fn a_tree_that_moves_with_its_leases_is_found() {
+    let shape = |seed| Scenario {
+        lease_ms: 5_000,
+        shared_us: 250_000,
+        clients: 4,
+        moves: false,
+        crashes: 0,
+        ..fast_trees(seed)
+    };
+    caught(Bug::MoveWithLeases, shape);
 }

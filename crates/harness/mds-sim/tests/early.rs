@@ -121,11 +121,34 @@ fn another_client_waits_for_it() {
 fn what_follows_a_change_of_another_client_waits() {
     let (mut b, dir) = bench();
     b.send(2, dir, "other", NONE, create(0));
-    let tid = b.send(1, dir, "f", NONE, create(0));
+    let tid = b.send(1, dir, "other", NONE, Op::Unlink);
     assert_eq!(b.answers(tid).len(), 0);
     b.let_log_go();
-    assert_eq!(b.answers(tid).len(), 1);
-    assert!(b.answers(tid)[0].safe);
+    assert!(b.answers(tid).last().is_some_and(|reply| reply.safe));
+}
+
+#[test]
+fn a_change_beside_that_of_another_client_does_not_wait_and_shows_what_the_log_has() {
+    let (mut b, dir) = bench();
+    b.let_log_go();
+    b.send(1, dir, "first", NONE, create(0));
+    b.holds_log = true;
+    b.send(2, dir, "other", NONE, create(0));
+    let tid = b.send(1, dir, "f", NONE, create(0));
+    let shown = b.answers(tid)[0].dentry.clone().unwrap().dir.inode;
+    assert_eq!((shown.dirstat.files, shown.rstat.rfiles), (1, 1));
+    // A client that passes through, and one that asks for what is counted.
+    let above = b.send(2, Ino::ROOT, "d", NONE, Op::Lookup { mask: 0 });
+    let above = b.answers(above)[0].clone();
+    assert_eq!(above.dentry.unwrap().dir.inode.rstat.rfiles, 1);
+    let mask = caps::FILE_SHARED | caps::FILE_WREXTEND;
+    let asked = b.send(2, dir, "", NONE, Op::Getattr { mask });
+    let rights = b.send(2, dir, "", NONE, Op::Getattr { mask: caps::AUTH_SHARED });
+    assert_eq!((b.answers(asked).len(), b.answers(rights).len()), (0, 0));
+    b.let_log_go();
+    let now = b.answers(asked)[0].target.clone().unwrap().inode;
+    assert_eq!((now.dirstat.files, now.rstat.rfiles), (3, 3));
+    assert!(now.version > shown.version);
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub enum Action {
     Reply(ClientId, Box<Reply>),
     /// Tell a client about its capabilities of an inode.
     Caps(ClientId, Box<CapsMessage>),
+    /// Have a client give back the lease of a name.
+    Lease(ClientId, Box<LeaseEnd>),
     /// Tell a client about its session.
     Session(ClientId, SessionMessage),
     /// Append to the log. Answered by [`Event::Appended`](crate::Event::Appended).
@@ -228,6 +230,18 @@ pub enum CapsOp {
     },
     /// All of them are gone: the inode is another owner's, which the client finds by asking.
     Export,
+}
+
+/// A client may no longer rely on a name (Ceph: `MClientLease` with `CEPH_MDS_LEASE_REVOKE`). It
+/// answers with [`Event::LeaseRelease`](crate::Event::LeaseRelease), whether it has a lease or not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeaseEnd {
+    /// The directory.
+    pub dir: Ino,
+    /// The name.
+    pub name: Name,
+    /// The number of the lease.
+    pub seq: u32,
 }
 
 /// What is said about a session.

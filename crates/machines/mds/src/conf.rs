@@ -77,6 +77,12 @@ pub struct Conf {
     pub trees: bool,
     /// Changes are answered before they are durable, and again when they are (`mds_early_reply`).
     pub early_reply: bool,
+    /// A client may rely on a name for so many nanoseconds where it cannot have those of the whole
+    /// directory.
+    pub lease: u64,
+    /// Where one client changes names and others look them up, no client relies on all names of the
+    /// directory for so many nanoseconds at first, and longer as it goes on.
+    pub shared_names: u64,
     /// An owner that gave no answer for so many nanoseconds is asked again.
     pub peer_retry: u64,
     /// Notes the order in which requests are carried out, for [`crate::Mds::take_history`].
@@ -127,6 +133,8 @@ impl Default for Conf {
             moves: false,
             trees: false,
             early_reply: true,
+            lease: 5 * SECOND,
+            shared_names: SECOND / 4,
             peer_retry: SECOND / 2,
             history: false,
             bug: Bug::None,
@@ -270,6 +278,12 @@ pub enum Bug {
     WalkUnstopped,
     /// Strays of an owner that left stay in its stray directories.
     StraysStay,
+    /// A name changes although clients rely on it.
+    LeaseStays,
+    /// Leases of the server before this one are forgotten.
+    LeasesForgotten,
+    /// A directory goes to another owner with its leases.
+    MoveWithLeases,
     /// A split directory of which something was read without its inode is changed as it is.
     ChangeSplit,
     /// An early answer shows what other clients did and the log does not have.

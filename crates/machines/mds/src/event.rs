@@ -21,6 +21,8 @@ pub enum Event {
     Caps(ClientId, CapsUpdate),
     /// A client has dropped inodes: inode, capability, and the newest grant that it has seen.
     CapRelease(ClientId, Vec<(Ino, u64, u32)>),
+    /// A client has given back the lease of a name: directory, name, number of the lease.
+    LeaseRelease(ClientId, Ino, Name, u32),
     /// What a client had when the server before this one went. Comes in parts, after
     /// [`SessionEvent::Open`].
     Reconnect(ClientId, Vec<Claim>),

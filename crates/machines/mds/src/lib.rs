@@ -30,7 +30,7 @@ pub mod request;
 pub mod rights;
 pub mod types;
 
-pub use action::{Action, CapsMessage, CapsOp, DirHead, SessionMessage, Tables};
+pub use action::{Action, CapsMessage, CapsOp, DirHead, LeaseEnd, SessionMessage, Tables};
 pub use conf::{Bounds, Bug, Conf};
 pub use event::{CapAttrs, CapsUpdate, Claim, Event, SessionEvent, Token};
 pub use machine::{

@@ -76,6 +76,8 @@ pub struct Release {
     pub seq: u32,
     /// The newest record that granted some of it, as far as the client has seen.
     pub issue_seq: u32,
+    /// A name in the inode, and the number of the lease of it that the client gives back.
+    pub lease: Option<(Name, u32)>,
 }
 
 /// Attributes to be set (Ceph: `CEPH_SETATTR_*`).
@@ -343,10 +345,10 @@ pub struct CapGrant {
     pub auth: bool,
 }
 
-/// How long a client may rely on a name without asking.
+/// How long a client may rely on a name without asking, unless it is asked to give that back.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Lease {
-    /// Milliseconds; 0 for no lease.
+    /// Milliseconds from the moment at which the client sent the request; 0 for no lease.
     pub duration_ms: u32,
     /// Its number.
     pub seq: u32,

@@ -400,6 +400,8 @@ crate::payload::message! {
 }
 
 impl ClientLease {
+    /// What a lease is of: an entry (Ceph: `CEPH_LEASE_VALID` with `CEPH_LOCK_DN`).
+    pub const MASK: u16 = 1;
     /// Server: the lease ends. A client of 16.2 aborts when a server sends another action.
     pub const REVOKE: u8 = 1;
     /// Client: it needs the lease no longer.

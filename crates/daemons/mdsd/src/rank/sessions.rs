@@ -138,7 +138,11 @@ impl Rank {
                     conn.mark_down();
                 }
             }
-            AnyMessage::ClientLease(_) => {}
+            AnyMessage::ClientLease(m) => {
+                if let Some(event) = convert::lease_in(client, &m) {
+                    self.event(event);
+                }
+            }
             _ => tracing::debug!("{}: unexpected type {}", conn.peer_name(), message.msg_type),
         }
     }
@@ -452,6 +456,12 @@ impl Rank {
         match message.op {
             mds::CapsOp::Export => self.export(client, &conn, message),
             _ => self.say_caps(&conn, message),
+        }
+    }
+
+    pub(super) fn lease_ends(&self, client: ClientId, end: &mds::LeaseEnd) {
+        if let Some(conn) = self.conn(client) {
+            tell(&conn, &convert::lease_out(end), 0);
         }
     }
 

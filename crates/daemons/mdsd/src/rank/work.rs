@@ -102,6 +102,7 @@ impl Rank {
         match action {
             Action::Reply(client, reply) => self.reply(client, &reply),
             Action::Caps(client, message) => self.caps(client, &message),
+            Action::Lease(client, end) => self.lease_ends(client, &end),
             Action::Session(client, message) => self.session_message(client, message),
             Action::Append(batch, bytes) => self.log_work(LogWork::Append(batch, bytes)),
             Action::TrimLog(below) => self.log_work(LogWork::Trim(below)),

@@ -95,7 +95,8 @@ impl World {
         for client in first.keys() {
             let seen = self.history.iter().enumerate().filter(|(i, d)| match d {
                 Done::Local(c, _) => c == client || first.get(c).is_none_or(|first| i < first),
-                Done::Request { client: c, .. } => c == client || !is_lost(d),
+                // What is lost without an answer, its client has not seen either.
+                Done::Request { .. } => d.answered() == Some(*client) || !is_lost(d),
                 Done::Found { .. } => !is_lost(d),
             });
             self.model_of(seen.map(|(_, d)| d))

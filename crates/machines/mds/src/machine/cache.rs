@@ -45,13 +45,22 @@ impl Mds {
         self.nodes.get(&ino).map(|n| &n.inode).ok_or(Stop::Fail(Errno::EIO.0))
     }
 
-    /// Notes that an operation looked at an inode.
-    pub(crate) fn look(&mut self, ino: Ino) {
-        let Some(node) = self.nodes.get(&ino) else { return };
-        let client = self.early.actor;
-        let others = self.shown_to(client, node.changed).max(self.shown_to(client, node.counted));
-        self.seen = self.seen.max(node.batch());
-        self.shows(others);
+    /// Notes that an operation looked at a name in a directory.
+    fn look_at_name(&mut self, dir: DirFrag, name: &Name) {
+        let durable = self.log.durable;
+        let Some(d) = self.dirs.get(&dir) else { return };
+        // The inode that lives there tells since when it does.
+        if let Some(Link::Primary(ino)) = d.entries.get(name).map(|e| e.link)
+            && self.nodes.contains_key(&ino)
+        {
+            return self.look_through(ino);
+        }
+        // A name that is at rest, or not there, has not changed since. What is being written may
+        // wait for the log.
+        let dirty = d.dirty.get(name).is_some_and(|dirty| dirty.newest > durable);
+        if dirty || d.writing.contains_key(name) {
+            self.look_at_names(dir);
+        }
     }
 
     /// Notes that an operation looked at names of a directory.
@@ -199,7 +208,7 @@ impl Mds {
         self.joined(dir.ino)?;
         let count =
             self.nodes.get(&dir.ino).map(|n| n.inode.dirstat.files + n.inode.dirstat.subdirs);
-        self.look_at_names(dir);
+        self.look_at_name(dir, name);
         let events = self.events;
         let d = self.dir_mut(dir);
         if let Some(entry) = d.entries.get_mut(name) {

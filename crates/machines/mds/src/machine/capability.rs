@@ -40,6 +40,12 @@ impl Node {
         allowed | caps::PIN
     }
 
+    /// Whether other clients' operations wait for what this client knows of its names.
+    fn is_changed_beside(&self, client: ClientId) -> bool {
+        let takes = |n: &Need| n.client != client && n.others & caps::FILE_SHARED != 0;
+        self.needs.iter().any(takes)
+    }
+
     /// What conflicts with that which others have.
     fn taken(&self, client: ClientId, bug: Bug) -> u32 {
         let of = |c: &Cap| if bug == Bug::GrantBeforeAck { c.pending } else { c.issued() };
@@ -110,7 +116,8 @@ impl Mds {
         if self.conf.bug == Bug::NoRevoke {
             return Ok(());
         }
-        if self.collected.iter().all(|(ino, need)| self.is_met(*ino, need)) {
+        let is_met = self.collected.iter().all(|(ino, need)| self.is_met(*ino, need));
+        if is_met && !self.has_leases() {
             return Ok(());
         }
         self.keep_needs();
@@ -125,6 +132,7 @@ impl Mds {
                 self.judge.insert(ino);
             }
         }
+        self.keep_names();
     }
 
     /// Notes that halves of another owner's request change a group of an inode: all clients give
@@ -151,6 +159,7 @@ impl Mds {
         if self.phase != Phase::Active {
             return;
         }
+        self.retry_lists(ino);
         let Some(node) = self.nodes.get(&ino) else { return };
         let clients: Vec<ClientId> = node.caps.keys().copied().collect();
         let locked = self.locked(ino);
@@ -163,16 +172,22 @@ impl Mds {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
             let allowed = node.allowed(*client, cap.wanted, cap.issued()) & !locked & most;
+            let shares = node.inode.is_dir() && node.is_changed_beside(*client);
             let Some(cap) = node.caps.get_mut(client) else { continue };
             let keep = cap.pending & allowed;
             if keep != cap.pending {
+                let shares = shares && cap.pending & caps::FILE_SHARED != 0;
                 cap.seq += 1;
                 cap.asked.push((cap.seq, cap.pending));
                 cap.pending = keep;
                 cap.late_since.get_or_insert(self.now);
+                if shares {
+                    self.shares_names(ino);
+                }
                 self.tell_caps(*client, ino, CapsOp::Revoke);
             }
         }
+        let shared = if self.is_shared(ino) { caps::FILE_SHARED | caps::FILE_EXCL } else { 0 };
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
@@ -180,7 +195,7 @@ impl Mds {
             // A client that hears of the last link's end gives the inode back when it is closed.
             let gone = if node.inode.nlink == 0 { caps::LINK_SHARED } else { 0 };
             let wanted = cap.wanted | gone;
-            let more = allowed & wanted & !node.taken(*client, bug) & !cap.pending;
+            let more = allowed & wanted & !shared & !node.taken(*client, bug) & !cap.pending;
             if more == 0 {
                 continue;
             }
@@ -198,9 +213,9 @@ impl Mds {
     }
 
     pub(crate) fn tell_caps_after(&mut self, client: ClientId, ino: Ino, op: CapsOp, batch: Batch) {
-        let Some(shown) = self.shown(ino) else { return };
         let Some(node) = self.nodes.get(&ino) else { return };
         let Some(cap) = node.caps.get(&client) else { return };
+        let Some((shown, lasts)) = self.tell_for(ino, cap.pending) else { return };
         let message = CapsMessage {
             op,
             inode: Box::new(shown),
@@ -216,12 +231,9 @@ impl Mds {
             // Of what is told behind it, nothing needs it that is not about the inode.
             CapsOp::FlushAck { .. } => self.tell_aside(client, node.batch().max(batch), action),
             CapsOp::Grant | CapsOp::Revoke => {
-                let shown = self
-                    .shown_to(client, node.changed)
-                    .max(self.shown_to(client, node.counted))
-                    .max(self.early.rules);
-                let all = node.batch().max(self.early.rules);
-                let shown = if self.conf.early_reply { shown } else { all };
+                let early = self.conf.early_reply;
+                let of = |last| if early { self.shown_to(client, last) } else { last.batch };
+                let shown = lasts.map(of).into_iter().fold(self.early.rules, Batch::max);
                 self.tell(client, shown.max(batch), action);
             }
             CapsOp::Export => self.tell(client, node.batch().max(batch), action),
@@ -245,19 +257,31 @@ impl Mds {
 
     /// Makes a record of an inode for a client, and grants it what it may have.
     pub(crate) fn record(&mut self, client: ClientId, ino: Ino, wanted: u32) -> Exec<InodeStat> {
+        let names = if self.is_shared(ino) { 0 } else { u32::MAX };
+        self.record_with(client, ino, wanted, names)
+    }
+
+    /// Makes a record, with capabilities of which `names` says which of a directory it may have.
+    pub(crate) fn record_with(
+        &mut self,
+        client: ClientId,
+        ino: Ino,
+        wanted: u32,
+        names: u32,
+    ) -> Exec<InodeStat> {
         if !self.serves(ino) {
             return Ok(self.shadow_record(ino, 0));
         }
-        let cap = self.issue(client, ino, wanted);
-        self.look(ino);
+        let cap = self.issue(client, ino, wanted, names | !(caps::FILE_SHARED | caps::FILE_EXCL));
         let quota = self.quota_of(ino);
         let layout = self.layout_of(ino);
-        let Some(inode) = self.shown(ino) else { return fail(types::Errno::EIO) };
+        let Some(inode) = self.look_for(ino, cap.caps) else { return fail(types::Errno::EIO) };
         let max_size = inode.ranges.get(&client).copied().unwrap_or(0);
         Ok(InodeStat { inode: Box::new(inode), layout, max_size, cap, quota })
     }
 
-    fn issue(&mut self, client: ClientId, ino: Ino, wanted: u32) -> CapGrant {
+    /// Grants a client what it may have of an inode, at most `most` more.
+    fn issue(&mut self, client: ClientId, ino: Ino, wanted: u32, most: u32) -> CapGrant {
         let bug = self.conf.bug;
         let bare = wanted == 0 && self.is_bare(client, ino);
         let locked = self.locked(ino);
@@ -291,7 +315,8 @@ impl Mds {
         let more = node.allowed(client, wanted, issued)
             & (likes | wanted)
             & !node.taken(client, bug)
-            & !locked;
+            & !locked
+            & most;
         let Some(cap) = node.caps.get_mut(&client) else { return CapGrant::default() };
         cap.pending |= more;
         cap.seq += 1;
@@ -355,7 +380,7 @@ impl Mds {
         let keeps = node.caps.get(&client).is_some_and(|c| (c.issued() | c.wanted) & writes != 0);
         if !keeps && !self.recovering.contains(&ino) && node.inode.ranges.remove(&client).is_some()
         {
-            self.touch(ino);
+            self.touch_unseen(ino);
         }
     }
 
@@ -412,6 +437,9 @@ impl Mds {
 
     /// Capabilities come back with a request.
     pub(crate) fn released(&mut self, client: ClientId, release: &Release) {
+        if let Some((name, seq)) = &release.lease {
+            self.lease_released(client, release.ino, name, *seq);
+        }
         // The inode may not have been read since a failover.
         let claim = self.claims.get_mut(release.ino, client);
         if let Some(claim) = claim.filter(|c| c.cap_id == release.cap_id) {
@@ -516,6 +544,9 @@ impl Mds {
         if self.conf.bug == Bug::CapsOvertake || !self.caps_ops.contains_key(&(client, release.ino))
         {
             return self.released(client, release);
+        }
+        if let Some((name, seq)) = &release.lease {
+            self.lease_released(client, release.ino, name, *seq);
         }
         let update = CapsUpdate {
             ino: release.ino,

@@ -220,6 +220,7 @@ impl Mds {
         self.crosses(dir)?;
         self.free(dir, NAMES)?;
         self.takes(prepare.client, dir, Group::File);
+        self.takes_name(dir, name);
         let found = match self.entry(DirFrag::whole(dir), name)? {
             Link::Absent => return fail(Errno::ENOENT),
             Link::Remote(ino, d_type) => Found { ino, d_type },

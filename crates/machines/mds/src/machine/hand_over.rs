@@ -99,9 +99,10 @@ impl Mds {
             Some(Leaving::Requests) if !self.has_requests() => {
                 let held = self.nodes.iter().filter(|(_, n)| !n.caps.is_empty());
                 self.judge.extend(held.map(|(ino, _)| *ino));
+                self.take_leases_back(|_, _| true);
                 Leaving::Caps
             }
-            Some(Leaving::Caps) if !self.holds_anything() => {
+            Some(Leaving::Caps) if !self.holds_anything() && !self.has_leases_of(|_, _| true) => {
                 if self.must_stay() {
                     // One of the last requests has left a lock, or a file without a name.
                     self.peers.leaving = Some(Leaving::Locks);

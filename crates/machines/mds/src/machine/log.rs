@@ -110,6 +110,14 @@ impl Mds {
         self.log_inode(ino);
     }
 
+    /// Notes that names in a directory changed.
+    pub(crate) fn touch_names(&mut self, ino: Ino) {
+        let (batch, actor, durable) = (self.log.open(), self.early.actor, self.log.durable);
+        self.dir_mut(DirFrag::whole(ino)).changed.note(batch, actor, durable);
+        self.names_change(ino, actor);
+        self.log_inode(ino);
+    }
+
     /// Notes that what is counted below a directory changed.
     pub(crate) fn touch_counts(&mut self, ino: Ino) {
         let (batch, counter, durable) = (self.log.open(), self.early.counter, self.log.durable);
@@ -119,15 +127,25 @@ impl Mds {
         self.log_inode(ino);
     }
 
-    /// Has an inode in the next batch.
+    /// Notes that an inode changed in what no client is shown.
+    pub(crate) fn touch_unseen(&mut self, ino: Ino) {
+        self.log_as_it_is(ino);
+    }
+
+    /// Has a changed inode in the next batch.
     fn log_inode(&mut self, ino: Ino) {
-        let batch = self.log.open();
         let mine = self.is_mine(ino);
-        let Some(node) = self.nodes.get_mut(&ino) else { return };
         // The version of a shadow is that of its owner.
-        if mine {
+        if let Some(node) = self.nodes.get_mut(&ino).filter(|_| mine) {
             node.inode.version += 1;
         }
+        self.log_as_it_is(ino);
+    }
+
+    /// Has an inode in the next batch.
+    fn log_as_it_is(&mut self, ino: Ino) {
+        let batch = self.log.open();
+        let Some(node) = self.nodes.get(&ino) else { return };
         match node.parent.clone() {
             Some((dir, name)) => self.dirty(DirFrag::whole(dir), &name),
             None => {
@@ -354,6 +372,7 @@ impl Mds {
         }
         self.log.durable = self.log.durable.max(batch.min(self.log.sealed));
         self.entrance.durable(self.log.durable, self.now);
+        self.counting.settle(self.log.durable);
         while let Some(told) = self.log.told.pop_front_if(|b| *b <= self.log.durable) {
             self.log.tables = told;
         }

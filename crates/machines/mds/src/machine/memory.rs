@@ -12,7 +12,7 @@ use super::node::{Cap, Directory, Dirty, Entry, Need, Node};
 use super::operation::{Kind, OpId, OpState};
 use super::state::Session;
 use super::weight::{
-    Deferred, HEAP, Weigh, Weighed, Weight, boxed, inode_heap, request_bytes, slot, tree,
+    Deferred, HEAP, Weigh, Weighed, Weight, boxed, heap, inode_heap, request_bytes, slot, tree,
     update_bytes,
 };
 use crate::request::{FileLock, LockKind};
@@ -107,7 +107,8 @@ impl Weigh for OpState {
             Kind::Report(_, inode) => size_of::<Inode>() + inode_heap(inode),
             _ => 0,
         };
-        slot::<OpId, OpState>() + kind
+        let names = self.names_on.iter().map(|(_, name)| heap(name)).sum::<usize>();
+        slot::<OpId, OpState>() + kind + names + self.names_on.capacity() * size_of::<(Ino, Name)>()
     }
 
     fn is_pinned(&self) -> bool {
@@ -194,6 +195,7 @@ impl Mds {
             + self.waiting_bytes()
             + self.early.replays.bytes()
             + self.claims.bytes()
+            + self.leases.bytes()
             + self.outside
             + places
             + self.bytes_of_runs()
@@ -210,6 +212,7 @@ impl Mds {
             + self.ops.sum().bytes
             + self.waiting_bytes()
             + self.claims.bytes()
+            + self.leases.bytes()
             + self.outside
             + self.bytes_of_runs()
     }
@@ -255,6 +258,7 @@ impl Mds {
         self.ops.check("operations")?;
         self.queue.check()?;
         self.claims.check()?;
+        self.leases.check()?;
         self.deferred.check()?;
         self.peers.parked.values().try_for_each(Deferred::check)?;
         self.early.replays.check()?;

@@ -5,6 +5,8 @@ mod asked;
 mod attrs;
 mod cache;
 mod capability;
+mod counting;
+mod counts;
 mod decay;
 mod early;
 mod emptying;
@@ -12,6 +14,8 @@ mod entrance;
 mod few;
 mod halves;
 mod hand_over;
+mod lease_table;
+mod leases;
 mod lock_table;
 mod locks;
 mod log;
@@ -49,8 +53,10 @@ use crate::event::{Event, Token};
 use crate::peer::LotId;
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
+use counting::Counting;
 use decay::Decay;
 use entrance::Entrance;
+use lease_table::Leases;
 use node::{Directory, Fetch, Need, Node};
 use operation::{Answer, Exec, Kind, OpId, OpState, Phase, Stop};
 use rustc_hash::FxHashMap;
@@ -156,6 +162,12 @@ pub struct Mds {
     asked_for: Decay,
     /// Requests that wait for their clients to give something back.
     crowded: BTreeSet<OpId>,
+    leases: Leases,
+    counting: Counting,
+    /// Directories of which the current operation looked at all that they count.
+    looked_at: Vec<Ino>,
+    /// Names that the current operation takes away, or gives to something else.
+    taken_names: Vec<(Ino, Name)>,
     /// Bytes that the shell holds for clients.
     outside: usize,
     out: VecDeque<Action>,
@@ -253,6 +265,10 @@ impl Mds {
             looked: None,
             asked_for: Decay::default(),
             crowded: BTreeSet::new(),
+            leases: Leases::default(),
+            counting: Counting::default(),
+            looked_at: Vec::new(),
+            taken_names: Vec::new(),
             outside: 0,
             out: VecDeque::new(),
             wake_at: None,
@@ -380,6 +396,7 @@ impl Mds {
         let bounded = self.conf.requests_at_once < usize::MAX;
         let waits = bounded && matches!(event, Event::Request(..));
         self.entrance.turns = if waits { 0 } else { self.conf.requests_at_once };
+        self.end_leases();
         self.take(event);
         self.settle();
     }
@@ -422,6 +439,9 @@ impl Mds {
                     self.cap_released(client, ino, cap_id, seq);
                 }
                 self.retry_crowded();
+            }
+            Event::LeaseRelease(client, dir, name, seq) => {
+                self.lease_released(client, dir, &name, seq);
             }
             Event::Reconnect(client, claims) => self.claimed(client, claims),
             Event::Reconnected(client) => self.reconnected(client),
@@ -481,6 +501,7 @@ impl Mds {
         self.shrink();
         self.perhaps_emptied();
         self.set_alarm();
+        self.set_lease_alarm();
         self.set_peer_alarm();
         self.weigh();
         debug_assert!(!self.events.is_multiple_of(CHECK_EVERY) || self.check_memory() == Ok(()));
@@ -505,6 +526,7 @@ impl Mds {
             kind,
             client,
             needs_on: Vec::new(),
+            names_on: Vec::new(),
             have: None,
             skip: None,
             txn: None,
@@ -529,12 +551,15 @@ impl Mds {
             }
             self.judge.insert(ino);
         }
+        self.free_names(id, &mut state);
         let (client, resent) = (state.client, state.resent);
         self.current = id;
         self.entrance.tries(id, self.now);
         self.peers.onward = None;
         self.peers.impatient = false;
         self.collected.clear();
+        self.taken_names.clear();
+        self.looked_at.clear();
         self.seen = self.early.rules;
         self.begin_to_show(&state);
         let looked = std::mem::take(&mut state.looks);
@@ -554,6 +579,7 @@ impl Mds {
                         state.needs_on.push(*ino);
                     }
                 }
+                state.names_on = std::mem::take(&mut self.taken_names);
                 self.ops.insert(id, state);
                 self.entrance.waits(id);
                 self.end_to_show();

@@ -551,6 +551,7 @@ impl Mds {
         for ino in claimed {
             self.start(ClientId(0), Kind::Claimed(ino));
         }
+        self.take_leases_back(|mds, dir| mds.lot_of(dir) == Some(id));
     }
 
     /// Clients had something of an inode before a failover.
@@ -581,6 +582,9 @@ impl Mds {
             || self.recovering.iter().any(|ino| of(ino) && self.nodes.contains_key(ino))
             || self.truncating.iter().any(|ino| of(ino) && self.nodes.contains_key(ino))
         {
+            return true;
+        }
+        if self.has_leases_of(|mds, dir| mds.lot_of(dir) == Some(id)) {
             return true;
         }
         let Some(moving) = self.peers.moving.get_mut(&id) else { return false };
@@ -932,6 +936,7 @@ impl Mds {
         let before = node.inode.rstat;
         let backtrace_version = node.inode.backtrace_version;
         node.inode = Inode { backtrace_version, ..inode.clone() };
+        self.counting.forget(root);
         let dir = node.parent.as_ref().map(|(dir, _)| *dir);
         self.touch(root);
         self.root_is_here(root);

@@ -15,6 +15,8 @@ use types::Errno;
 
 /// Bytes that a name takes in a page, about, its record included.
 const RECORD_BYTES: usize = 512;
+/// Names of a page where others change names meanwhile: they wait while it is made.
+const SHARED_PAGE: usize = 256;
 /// The longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4_095;
 /// The most names that an inode may have.
@@ -316,6 +318,7 @@ impl Mds {
     ) -> Exec<Answer> {
         self.behind_trace(ino)?;
         self.writes(state.client, dir, Group::File);
+        self.takes_name(dir, &name);
         self.settled()?;
         let half = self.taking(ino);
         self.prepare(state, request, vec![half])?;
@@ -393,6 +396,7 @@ impl Mds {
         self.stray_ready(ino)?;
         self.writes(client, dir, Group::File);
         self.writes(client, ino, Group::Link);
+        self.takes_name(dir, &name);
         self.settled()?;
         self.take_name(dir, &name, ino, request)?;
         Ok(Answer { dentry: Some((dir, name)), wrote: true, ..Answer::default() })
@@ -456,7 +460,8 @@ impl Mds {
         state.skip = skipped.clone();
         let have = self.page(frag, after, &state.have)?;
         let limit = |n: u32| if n == 0 { usize::MAX } else { n as usize };
-        let most = limit(max_entries).min(self.conf.page_entries_max as usize);
+        let shared = if self.is_shared(dir) { SHARED_PAGE } else { usize::MAX };
+        let most = limit(max_entries).min(self.conf.page_entries_max as usize).min(shared);
         let bytes = limit(max_bytes);
         use std::ops::Bound::{Excluded, Included, Unbounded};
         let from = after.map_or(Unbounded, Excluded);
@@ -501,6 +506,7 @@ impl Mds {
             state.skip = have.upto.clone().map(|name| (name, changes));
             return self.readdir(state, request, after, max_entries, max_bytes);
         }
+        self.may_list(client, dir, !more)?;
         let complete = first && !more;
         Ok(Answer {
             target: Some(dir),

@@ -90,6 +90,8 @@ pub(crate) struct OpState {
     pub client: ClientId,
     /// Inodes on which it takes capabilities back.
     pub needs_on: Vec<Ino>,
+    /// Names that it changes, while it waits.
+    pub names_on: Vec<(Ino, Name)>,
     pub have: Option<Have>,
     /// A page goes on behind this name, as long as the directory has not changed.
     pub skip: Option<(Name, u64)>,

@@ -173,7 +173,7 @@ impl Mds {
             return fail(Errno::ESTALE);
         }
         self.inode(ino)?;
-        self.look(ino);
+        self.look_through(ino);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Mds {
             Link::Absent => Ok(None),
             Link::Primary(ino) => {
                 self.passes(ino)?;
-                self.look(ino);
+                self.look_through(ino);
                 Ok(Some(ino))
             }
             Link::Remote(ino, _) if !self.is_mine(ino) => Ok(Some(ino)),
@@ -199,7 +199,7 @@ impl Mds {
                 self.inode(ino)?;
                 self.passes(ino)?;
                 self.reintegrate(frag, name, ino)?;
-                self.look(ino);
+                self.look_through(ino);
                 Ok(Some(ino))
             }
         }
@@ -246,30 +246,38 @@ impl Mds {
     }
 
     fn make_reply(&mut self, client: ClientId, request: &Request, answer: Answer) -> Exec<Reply> {
-        let dentry = match answer.dentry {
-            Some((dir, name)) => {
-                let dir = self.record(client, dir, 0)?;
-                Some(TraceDentry { dir, name, lease: Lease::default() })
-            }
-            None => None,
-        };
         let target = match answer.target {
             // Of another owner's inode there is a shadow at most.
+            Some(dir) if let Some(page) = &answer.page => {
+                Some(self.record_listed(client, dir, page.end)?)
+            }
             Some(ino) if self.nodes.contains_key(&ino) || self.is_mine(ino) => {
                 Some(self.record(client, ino, answer.wanted)?)
             }
             _ => None,
         };
+        let dentry = match answer.dentry {
+            Some((dir, name)) => {
+                let stat = self.record(client, dir, 0)?;
+                // A lease without an inode would say that there is no such name.
+                let lease = target.as_ref().map(|_| self.lease(client, dir, &name));
+                Some(TraceDentry { dir: stat, name, lease: lease.unwrap_or_default() })
+            }
+            None => None,
+        };
         let mut extra = answer.extra;
         if let Some(page) = answer.page {
+            let listed = answer.target;
             let mut entries = Vec::with_capacity(page.entries.len());
             for (name, ino, d_type) in page.entries {
-                let stat = if self.serves(ino) {
-                    self.record(client, ino, 0)?
+                let (stat, lease) = if self.serves(ino) {
+                    let stat = self.record(client, ino, 0)?;
+                    let lease = listed.map(|dir| self.lease(client, dir, &name));
+                    (stat, lease.unwrap_or_default())
                 } else {
-                    self.shadow_record(ino, d_type)
+                    (self.shadow_record(ino, d_type), Lease::default())
                 };
-                entries.push((name, Lease::default(), stat));
+                entries.push((name, lease, stat));
             }
             extra = Extra::Page { end: page.end, complete: page.complete, entries };
         }
@@ -334,7 +342,11 @@ impl Mds {
             self.reads_mask(client, ino, mask);
             self.settled()?;
         }
-        self.look(ino);
+        if mask & (caps::FILE_SHARED | caps::FILE_RD | caps::FILE_WREXTEND) != 0 {
+            self.look(ino);
+        } else {
+            self.look_through(ino);
+        }
         Ok(())
     }
 }

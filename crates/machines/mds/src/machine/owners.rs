@@ -182,6 +182,7 @@ impl Mds {
             let change = Change::default().with(inode.rstat, 1).with(before, -1);
             let stamp = inode.rstat.rctime;
             node.inode = Inode { backtrace_version, ..inode };
+            self.counting.forget(ino);
             let dir = node.parent.as_ref().map(|(d, _)| *d);
             self.touch(ino);
             if let Some(dir) = dir {

@@ -245,6 +245,7 @@ impl Replay {
         mds.adopt_promises();
         for (client, record) in tables.sessions {
             mds.add_session(client, record);
+            mds.begins_with_leases();
         }
         for (ino, (batch, inode)) in base {
             mds.insert_node(inode, None, batch);

@@ -82,8 +82,7 @@ impl Mds {
         if over.is_some_and(|over| self.has_more_names(over)) {
             self.take_names(client, from, to)?;
         }
-        self.writes(client, from, Group::File);
-        self.writes(client, to, Group::File);
+        self.changes_names(client, (from, &old), (to, over.is_some().then_some(&new)));
         if self.is_mine(ino) {
             self.writes(client, ino, Group::Link);
         }
@@ -119,6 +118,17 @@ impl Mds {
         }
         self.account(to, change, request.stamp);
         Ok(Answer { dentry: Some((to, new)), target: Some(ino), wrote: true, ..Answer::default() })
+    }
+
+    /// Notes that a rename changes the names of both directories: one goes, and perhaps one is
+    /// replaced.
+    fn changes_names(&mut self, client: ClientId, from: (Ino, &Name), to: (Ino, Option<&Name>)) {
+        self.writes(client, from.0, Group::File);
+        self.writes(client, to.0, Group::File);
+        self.takes_name(from.0, from.1);
+        if let Some(name) = to.1 {
+            self.takes_name(to.0, name);
+        }
     }
 
     /// Fails unless an inode may be moved.
@@ -212,6 +222,9 @@ impl Mds {
             None => {}
         }
         self.writes(client, to, Group::File);
+        if over.is_some() {
+            self.takes_name(to, &new);
+        }
         self.settled()?;
         let found = self.prepare(state, request, halves)?;
         let Some(&Found { ino, d_type }) = found.first() else { return fail(Errno::EIO) };

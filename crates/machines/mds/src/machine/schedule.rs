@@ -187,6 +187,7 @@ impl Mds {
         for id in gone {
             let Some(mut state) = self.ops.remove(id) else { continue };
             self.give_back(&mut state);
+            self.free_names(*id, &mut state);
             if let Kind::Request(request) = &state.kind {
                 self.by_tid.remove(&(state.client, request.tid));
             }

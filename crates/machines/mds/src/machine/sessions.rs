@@ -187,6 +187,7 @@ impl Mds {
             self.drop_cap(client, *ino);
         }
         self.drop_claims(client);
+        self.drop_leases(client);
         self.forget_replays(client);
         self.drop_locks(client);
         let output = self.sessions.remove(&client).map(|s| s.output).unwrap_or_default();

@@ -75,6 +75,7 @@ impl Mds {
     pub(crate) fn account(&mut self, dir: Ino, change: Change, stamp: Utime) {
         let mut at = Some(dir);
         while let Some(ino) = at {
+            self.counts_change(ino);
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let inode = &mut node.inode;
             let names = ino == dir && change.names;
@@ -93,7 +94,7 @@ impl Mds {
             inode.rstat.rctime = inode.rstat.rctime.max(stamp);
             at = node.parent.as_ref().map(|(d, _)| *d);
             if names {
-                self.touch(ino);
+                self.touch_names(ino);
             } else {
                 self.touch_counts(ino);
             }
@@ -187,7 +188,7 @@ impl Mds {
     }
 
     /// Fails if so many more files and bytes are above a limit.
-    pub(crate) fn check_quota(&self, dir: Ino, files: i64, bytes: i64) -> Exec<()> {
+    pub(crate) fn check_quota(&mut self, dir: Ino, files: i64, bytes: i64) -> Exec<()> {
         // What was answered fitted then.
         if self.early.resent {
             return Ok(());
@@ -202,6 +203,7 @@ impl Mds {
             if above(quota.max_files, rstat.rfiles + rstat.rsubdirs, files)
                 || above(quota.max_bytes, rstat.rbytes, bytes)
             {
+                self.look(at.unwrap_or_default());
                 return fail(types::Errno::EDQUOT);
             }
             at = node.parent.as_ref().map(|(d, _)| *d);

@@ -216,7 +216,7 @@ impl<M: Map> Deref for Weighed<M> {
     }
 }
 
-fn same(what: &str, kept: usize, counted: usize) -> Result<(), String> {
+pub(crate) fn same(what: &str, kept: usize, counted: usize) -> Result<(), String> {
     if kept == counted {
         return Ok(());
     }
