@@ -152,6 +152,19 @@ fn a_change_beside_that_of_another_client_does_not_wait_and_shows_what_the_log_h
 }
 
 #[test]
+fn a_client_does_not_know_what_waits_for_the_log() {
+    let (mut b, dir) = bench();
+    let none = Ino(0x7777);
+    assert!(b.mds.knows_of_no_caps(ClientId(2), none));
+    assert!(!b.mds.knows_of_no_caps(ClientId(1), dir));
+    b.send(1, dir, "f", NONE, create(0));
+    b.send(2, dir, "f", NONE, Op::Lookup { mask: 0 });
+    assert!(!b.mds.knows_of_no_caps(ClientId(2), none));
+    b.let_log_go();
+    assert!(b.mds.knows_of_no_caps(ClientId(2), none));
+}
+
+#[test]
 fn a_new_size_is_answered_when_it_is_durable() {
     let (mut b, dir) = bench();
     b.let_log_go();

@@ -25,6 +25,8 @@ const PASSING: u64 = 1 << 63;
 const TIMES: usize = 2;
 /// When it does so again.
 const LATER: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
+/// When it is looked again whether the client has heard all.
+const MOMENT: Duration = Duration::from_millis(5);
 
 impl Rank {
     /// Takes a capability from a client, and has it look where the inode is.
@@ -38,14 +40,23 @@ impl Rank {
         let Some(me) = self.me.upgrade() else { return };
         let (conn, message) = (Rc::downgrade(conn), message.clone());
         tokio::task::spawn_local(async move {
+            let ino = message.inode.ino;
             for pause in LATER {
                 tokio::time::sleep(pause).await;
+                // The inode may have come back meanwhile, and perhaps gone again, which the client
+                // has not heard yet: it aborts when a capability comes beside the one that it has.
+                loop {
+                    let known = |core: &mds::Mds| {
+                        (core.has_caps(client, ino), core.knows_of_no_caps(client, ino))
+                    };
+                    match me.look(known) {
+                        Some((false, true)) => break,
+                        Some((false, false)) => tokio::time::sleep(MOMENT).await,
+                        Some((true, _)) | None => return,
+                    }
+                }
                 let same = conn.upgrade().zip(me.conn(client)).filter(|(a, b)| Rc::ptr_eq(a, b));
                 let Some((conn, _)) = same else { return };
-                // It may have come back meanwhile: what the client has is not to be touched then.
-                if me.look(|core| core.has_caps(client, message.inode.ino)) != Some(false) {
-                    return;
-                }
                 me.wake(&conn, &message);
             }
         });

@@ -378,6 +378,12 @@ impl Mds {
         self.nodes.get(&ino).is_some_and(|n| n.caps.contains_key(&client))
     }
 
+    /// Whether a client has nothing of an inode, and all has left that it was told: it knows.
+    pub fn knows_of_no_caps(&self, client: ClientId, ino: Ino) -> bool {
+        let waits = self.sessions.get(&client).is_some_and(|s| s.output.waits());
+        !waits && !self.has_caps(client, ino)
+    }
+
     /// Inodes in memory.
     pub fn cached_inodes(&self) -> usize {
         self.nodes.len()

@@ -527,6 +527,11 @@ impl Output {
         self.list.is_empty() && self.aside.is_empty()
     }
 
+    /// Whether something waits that what is told later comes behind.
+    pub fn waits(&self) -> bool {
+        !self.list.is_empty()
+    }
+
     /// All of it, with the batches with which it is safe.
     pub fn into_all(self) -> impl Iterator<Item = (Batch, Action)> {
         let mut all: Vec<Told> = self.list.into_iter().chain(self.aside).collect();
