@@ -91,6 +91,19 @@ def new_servers(cl, directory, server="siphon", more=()):
     return Servers(cl, directory, server)
 
 
+def active_and_waiting(cl, directory, grace, more=()):
+    """For a fixture: a file system with an active server, `a`, and one that waits, `b`, until the module's tests have ended."""
+    s = new_servers(cl, directory, more=more)
+    cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value=str(grace))
+    s.start("a")
+    eventually(lambda: s.active() == "a", what="an active metadata server")
+    s.start("b")
+    eventually(lambda: s.states().get("b") == (None, "up:standby"), what="a metadata server that waits")
+    yield s
+    for name in list(s.daemons):
+        s.kill(name)
+
+
 def mounted(cl):
     fs = cephfs.LibCephFS(conffile=str(cl.conf))
     fs.mount()

@@ -11,7 +11,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import PATIENCE, new_cluster, new_servers
+from file_systems import PATIENCE, active_and_waiting, new_cluster
 
 # A client that changes names, one that lists them twice at the same time, and one that looks them up, in a process of their own until it
 # is told to end. It says what each saw that no order of the changes explains.
@@ -138,15 +138,7 @@ def cl(siphon_factory):
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
-    s = new_servers(cl, tmp_path_factory.mktemp("mds"))
-    cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="3")
-    s.start("a")
-    eventually(lambda: s.active() == "a", what="an active metadata server")
-    s.start("b")
-    eventually(lambda: s.states().get("b") == (None, "up:standby"), what="a metadata server that waits")
-    yield s
-    for name in list(s.daemons):
-        s.kill(name)
+    yield from active_and_waiting(cl, tmp_path_factory.mktemp("mds"), 3)
 
 
 def progress(worker, more):

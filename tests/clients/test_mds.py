@@ -24,7 +24,7 @@ from conftest import CHROOT, eventually
 
 pytestmark = pytest.mark.skipif(CHROOT is not None, reason="the metadata server runs outside of the chroot")
 cephfs = pytest.importorskip("cephfs")
-from file_systems import PATIENCE, fuse, mounted, new_cluster, new_servers, read, write
+from file_systems import PATIENCE, active_and_waiting, fuse, mounted, new_cluster, read, write
 
 LONG = bool(os.environ.get("SIPHON_TEST_LONG"))
 FUSE = os.path.exists("/dev/fuse") and shutil.which("ceph-fuse") is not None
@@ -87,16 +87,7 @@ def cl(siphon_factory):
 
 @pytest.fixture(scope="module")
 def servers(cl, tmp_path_factory):
-    """A file system with an active server and one that waits."""
-    s = new_servers(cl, tmp_path_factory.mktemp("mds"), more=("cephfs_more",))
-    cl.command(prefix="config set", who="mon", name="mds_beacon_grace", value="5")
-    s.start("a")
-    eventually(lambda: s.active() == "a", what="an active metadata server")
-    s.start("b")
-    eventually(lambda: s.states().get("b") == (None, "up:standby"), what="a metadata server that waits")
-    yield s
-    for name in list(s.daemons):
-        s.kill(name)
+    yield from active_and_waiting(cl, tmp_path_factory.mktemp("mds"), 5, more=("cephfs_more",))
 
 
 @pytest.fixture(scope="module")
