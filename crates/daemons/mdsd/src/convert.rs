@@ -792,6 +792,30 @@ mod tests {
     }
 
     #[test]
+    fn leases_are_told_and_given_back() {
+        let dir = mds::Ino(0x100_0000_0001);
+        let name = Bytes::from_static(b"name");
+        let end = mds::LeaseEnd { dir, name: name.clone(), seq: 9 };
+        let told = lease_out(&end);
+        let said = |action| lease_in(mds::ClientId(4), &ClientLease { action, ..told.clone() });
+        let back = Some(mds::Event::LeaseRelease(mds::ClientId(4), dir, name, 9));
+        assert_eq!((told.action, said(ClientLease::RELEASE)), (ClientLease::REVOKE, back.clone()));
+        assert_eq!((said(ClientLease::REVOKE_ACK), said(ClientLease::RENEW)), (back, None));
+        // With a request, beside capabilities or without.
+        let drop = |dname: &'static [u8]| messages::CapDrop {
+            ino: cephfs::Ino(dir.0),
+            dname_seq: 9,
+            dname: Bytes::from_static(dname),
+            ..messages::CapDrop::default()
+        };
+        let mut asked = request(FsOp::UNLINK, RequestArgs::default(), "name", "");
+        asked.releases = vec![drop(b"name"), drop(b"")];
+        let (request, _) = request_in(1, &asked, &Pools::new()).unwrap();
+        let leases: Vec<_> = request.releases.into_iter().map(|r| r.lease).collect();
+        assert_eq!(leases, [Some((Bytes::from_static(b"name"), 9)), None]);
+    }
+
+    #[test]
     fn realms_lead_to_the_root() {
         let trace = trace_out(&[mds::Ino(0x100_0000_0001), mds::Ino::ROOT]);
         let realms = cephfs::snap::decode_trace(&trace).unwrap();

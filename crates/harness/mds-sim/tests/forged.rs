@@ -148,6 +148,14 @@ fn lies(seed: u64) {
                 let update = update(&mut rng, &b);
                 b.event(Event::Caps(ClientId(client), update));
             }
+            9 if rng.permille(500) => {
+                let seq =
+                    if rng.permille(500) { rng.range(0, 9) as u32 } else { odd(&mut rng) as u32 };
+                let name = mds::Name::from_static(
+                    [&b"a"[..], b"b", b"", b"a/b"][rng.range(0, 4) as usize],
+                );
+                b.event(Event::LeaseRelease(ClientId(client), ino(&mut rng), name, seq));
+            }
             9 => {
                 let list = vec![(ino(&mut rng), odd(&mut rng), odd(&mut rng) as u32)];
                 b.event(Event::CapRelease(ClientId(client), list));

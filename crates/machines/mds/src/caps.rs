@@ -41,6 +41,8 @@ pub const ANY_SHARED: u32 = AUTH_SHARED | LINK_SHARED | XATTR_SHARED | FILE_SHAR
 /// All of a file's data, size and times.
 pub const ANY_FILE: u32 =
     FILE_SHARED | FILE_EXCL | FILE_CACHE | FILE_RD | FILE_WR | FILE_BUFFER | FILE_LAZYIO;
+/// A directory's names, and its times.
+pub const NAMES: u32 = FILE_SHARED | FILE_EXCL;
 /// All with which a client can have changes that the server does not know.
 pub const ANY_DIRTY: u32 = AUTH_EXCL | LINK_EXCL | XATTR_EXCL | FILE_EXCL | FILE_WR | FILE_BUFFER;
 /// All.

@@ -46,6 +46,12 @@ impl Node {
         self.needs.iter().any(takes)
     }
 
+    /// Whether operations that wait take the names from this client, its own included.
+    pub(crate) fn loses_names(&self, client: ClientId) -> bool {
+        let takes = |n: &Need| n.takes(client, caps::FILE_SHARED) & caps::FILE_SHARED != 0;
+        self.needs.iter().any(takes)
+    }
+
     /// What conflicts with that which others have.
     fn taken(&self, client: ClientId, bug: Bug) -> u32 {
         let of = |c: &Cap| if bug == Bug::GrantBeforeAck { c.pending } else { c.issued() };
@@ -187,7 +193,7 @@ impl Mds {
                 self.tell_caps(*client, ino, CapsOp::Revoke);
             }
         }
-        let shared = if self.is_shared(ino) { caps::FILE_SHARED | caps::FILE_EXCL } else { 0 };
+        let shared = if self.is_shared(ino) { caps::NAMES } else { 0 };
         for client in &clients {
             let Some(node) = self.nodes.get_mut(&ino) else { return };
             let Some(cap) = node.caps.get(client) else { continue };
@@ -257,22 +263,22 @@ impl Mds {
 
     /// Makes a record of an inode for a client, and grants it what it may have.
     pub(crate) fn record(&mut self, client: ClientId, ino: Ino, wanted: u32) -> Exec<InodeStat> {
-        let names = if self.is_shared(ino) { 0 } else { u32::MAX };
-        self.record_with(client, ino, wanted, names)
+        self.record_with(client, ino, wanted, !self.is_shared(ino))
     }
 
-    /// Makes a record, with capabilities of which `names` says which of a directory it may have.
+    /// Makes a record, with or without the right to rely on all names of a directory.
     pub(crate) fn record_with(
         &mut self,
         client: ClientId,
         ino: Ino,
         wanted: u32,
-        names: u32,
+        names: bool,
     ) -> Exec<InodeStat> {
         if !self.serves(ino) {
             return Ok(self.shadow_record(ino, 0));
         }
-        let cap = self.issue(client, ino, wanted, names | !(caps::FILE_SHARED | caps::FILE_EXCL));
+        let most = if names { caps::ALL } else { caps::ALL & !caps::NAMES };
+        let cap = self.issue(client, ino, wanted, most);
         let quota = self.quota_of(ino);
         let layout = self.layout_of(ino);
         let Some(inode) = self.look_for(ino, cap.caps) else { return fail(types::Errno::EIO) };
@@ -437,9 +443,6 @@ impl Mds {
 
     /// Capabilities come back with a request.
     pub(crate) fn released(&mut self, client: ClientId, release: &Release) {
-        if let Some((name, seq)) = &release.lease {
-            self.lease_released(client, release.ino, name, *seq);
-        }
         // The inode may not have been read since a failover.
         let claim = self.claims.get_mut(release.ino, client);
         if let Some(claim) = claim.filter(|c| c.cap_id == release.cap_id) {
@@ -541,12 +544,12 @@ impl Mds {
 
     /// Takes in what comes back with a request, behind what the client has said of the inode.
     pub(crate) fn take_release(&mut self, client: ClientId, release: &Release) {
+        if let Some((name, seq)) = &release.lease {
+            self.lease_released(client, release.ino, name, *seq);
+        }
         if self.conf.bug == Bug::CapsOvertake || !self.caps_ops.contains_key(&(client, release.ino))
         {
             return self.released(client, release);
-        }
-        if let Some((name, seq)) = &release.lease {
-            self.lease_released(client, release.ino, name, *seq);
         }
         let update = CapsUpdate {
             ino: release.ino,

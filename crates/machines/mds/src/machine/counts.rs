@@ -11,9 +11,6 @@ use super::node::Last;
 use crate::caps;
 use crate::types::{DirFrag, Ino, Inode};
 
-/// All of a directory's names, and its times.
-const NAMES: u32 = caps::FILE_SHARED | caps::FILE_EXCL;
-
 /// How far a client is shown what a directory counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shown {
@@ -51,7 +48,7 @@ impl Mds {
         {
             return Shown::Current;
         }
-        if issued & NAMES != 0 {
+        if issued & caps::NAMES != 0 {
             return Shown::Names;
         }
         // All of it is as old as what it counts, or as new.

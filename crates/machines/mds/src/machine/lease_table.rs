@@ -62,7 +62,7 @@ pub(crate) struct Leases {
     /// Names in the order in which leases of them end.
     pub ends: VecDeque<(Steady, Ino, Name)>,
     /// How many leases clients have.
-    pub of: FxHashMap<ClientId, usize>,
+    of: FxHashMap<ClientId, usize>,
     pub shared: BTreeMap<Ino, Shared>,
     /// Pages that wait for changes of names that have begun.
     pub lists: BTreeMap<Ino, Vec<(OpId, ClientId)>>,
@@ -74,7 +74,7 @@ pub(crate) struct Leases {
     pub unknown_until: Steady,
     /// Names of which a lease is waited for.
     pub waited: usize,
-    pub bytes: usize,
+    bytes: usize,
 }
 
 impl Leases {

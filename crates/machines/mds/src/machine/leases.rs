@@ -16,7 +16,6 @@
 
 use super::Mds;
 use super::lease_table::{Held, LEARNING_MAX, Shared};
-use super::node::Need;
 use super::operation::{Exec, OpId, OpState, Phase, Stop};
 use crate::action::{Action, LeaseEnd};
 use crate::caps;
@@ -32,8 +31,6 @@ const SHARED_MAX: usize = 16_384;
 const LONGER_MAX: u64 = 32;
 /// A client is told of a little less than the server waits for: clocks run at different speeds.
 const MARGIN: u64 = 32;
-/// All of a directory's names.
-const NAMES: u32 = caps::FILE_SHARED | caps::FILE_EXCL;
 
 impl Mds {
     /// Clients of the server before this one may have leases of it.
@@ -81,8 +78,7 @@ impl Mds {
 
     /// Whether a change that waits takes a directory's names from a client.
     fn names_are_taken(&self, client: ClientId, dir: Ino) -> bool {
-        let takes = |need: &Need| need.takes(client, caps::FILE_SHARED) & caps::FILE_SHARED != 0;
-        self.nodes.get(&dir).is_some_and(|node| node.needs.iter().any(takes))
+        self.nodes.get(&dir).is_some_and(|node| node.loses_names(client))
     }
 
     /// Has pages tried again that waited for changes of names.
@@ -121,7 +117,7 @@ impl Mds {
         };
         let had = has(self);
         let stat = match self.grants_names(client, dir, last) {
-            true => self.record_with(client, dir, 0, u32::MAX)?,
+            true => self.record_with(client, dir, 0, true)?,
             false => self.record(client, dir, 0)?,
         };
         let has = has(self);
@@ -151,7 +147,7 @@ impl Mds {
         let none = Lease::default();
         let cap = self.nodes.get(&dir).and_then(|n| n.caps.get(&client));
         // What it is granted where the directory is shared, the next change takes back.
-        let all = |cap: &super::node::Cap| cap.pending & NAMES != 0 && !self.is_shared(dir);
+        let all = |cap: &super::node::Cap| cap.pending & caps::NAMES != 0 && !self.is_shared(dir);
         if cap.is_none_or(all) || dir.is_stray_dir() || dir.is_system() {
             return none;
         }
@@ -160,7 +156,7 @@ impl Mds {
         let full = self.leases.ends.len() >= LEASES_MAX
             || self.bytes() > self.conf.bounds.wanted()
             || self.conf.lease == 0;
-        if silent || calm || full || self.locked(dir) & NAMES != 0 || !self.serves(dir) {
+        if silent || calm || full || self.locked(dir) & caps::NAMES != 0 || !self.serves(dir) {
             return none;
         }
         let named = self.leases.names.get(&(dir, name.clone()));

@@ -5,7 +5,7 @@ mod asked;
 mod attrs;
 mod cache;
 mod capability;
-mod counting;
+mod count_table;
 mod counts;
 mod decay;
 mod early;
@@ -53,7 +53,7 @@ use crate::event::{Event, Token};
 use crate::peer::LotId;
 use crate::rights::Wish;
 use crate::types::{Batch, ClientId, DirFrag, Ino, Name, Promise, Space, Steady};
-use counting::Counting;
+use count_table::Counting;
 use decay::Decay;
 use entrance::Entrance;
 use lease_table::Leases;
@@ -378,7 +378,7 @@ impl Mds {
         self.nodes.get(&ino).is_some_and(|n| n.caps.contains_key(&client))
     }
 
-    /// Whether a client has nothing of an inode, and all has left that it was told: it knows.
+    /// Whether a client has nothing of an inode, and knows that: all that it was told has left.
     pub fn knows_of_no_caps(&self, client: ClientId, ino: Ino) -> bool {
         let waits = self.sessions.get(&client).is_some_and(|s| s.output.waits());
         !waits && !self.has_caps(client, ino)

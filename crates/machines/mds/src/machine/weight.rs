@@ -569,6 +569,7 @@ fn action_bytes(action: &Action) -> usize {
         Action::Caps(_, message) => {
             size_of_val(&**message) + size_of::<Inode>() + inode_heap(&message.inode)
         }
+        Action::Lease(_, end) => size_of_val(&**end) + HEAP + heap(&end.name),
         _ => 0,
     };
     size_of::<(Batch, usize, Action)>() + more
@@ -582,12 +583,15 @@ pub(crate) fn request_bytes(request: &Request) -> usize {
         Op::Readdir { after, .. } => after.as_ref().map_or(0, heap),
         _ => 0,
     };
+    let leases = request.releases.iter().filter_map(|r| r.lease.as_ref());
+    let leases = leases.map(|(name, _)| heap(name)).sum::<usize>();
     size_of::<Request>()
         + HEAP
         + request.groups.capacity() * size_of::<u32>()
         + heap(&request.path.path)
         + heap(&request.path2.path)
         + request.releases.capacity() * size_of::<Release>()
+        + leases
         + op
 }
 
